@@ -1,0 +1,231 @@
+#include "bench_measure.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+#include <variant>
+#include <vector>
+
+namespace actzip::cli {
+namespace {
+
+constexpr Seed kSeed{0x5eed};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+/// Types that are filled with real numbers.
+bool is_real(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
+
+/// Data after a ReLU where the codec has something to say about zeros.
+Content content_of(const BenchCase& bench_case) {
+  if (const auto* index = std::get_if<Index>(&bench_case.spec)) {
+    const int value_bits = std::min(8 * static_cast<int>(dtype_bytes(bench_case.dtype)) - 1, 62);
+    return {Content::Kind::integers, std::min(index->bound, std::int64_t{1} << value_bits)};
+  }
+  if (!is_real(bench_case.dtype)) return {Content::Kind::integers, 2};
+  const auto* rotated = std::get_if<Rotated>(&bench_case.spec);
+  const bool masked = std::holds_alternative<Mask>(bench_case.spec) || (rotated != nullptr && rotated->mask_plane);
+  return {masked ? Content::Kind::relu : Content::Kind::gaussian, 0};
+}
+
+/// The memory of one round trip, and the three things that are timed on it.
+class RoundTrip {
+ public:
+  RoundTrip(BenchDevice& device, const BenchCase& bench_case)
+      : device_(&device),
+        spec_(bench_case.spec),
+        source_bytes_(static_cast<std::size_t>(bench_case.elems) * dtype_bytes(bench_case.dtype)),
+        encoded_bytes_(actzip::encoded_bytes(spec_, bench_case.dtype, bench_case.elems)),
+        workspace_bytes_(workspace_bytes(spec_, bench_case.dtype, bench_case.elems)),
+        source_(device.allocate(source_bytes_)),
+        encoded_(device.allocate(encoded_bytes_)),
+        workspace_(device.allocate(workspace_bytes_)),
+        decoded_(nullptr, nullptr) {
+    const DType target = decoded_type(spec_, bench_case.dtype);
+    decoded_bytes_ = static_cast<std::size_t>(bench_case.elems) * dtype_bytes(target);
+    decoded_ = device.allocate(std::max(decoded_bytes_, source_bytes_));  // also the target of the plain copy
+    const Shape shape = Shape::contiguous({bench_case.elems});
+    const Device place = device.stream().device();
+    source_view_ = {source_.get(), bench_case.dtype, shape, place};
+    decoded_view_ = {decoded_.get(), target, shape, place};
+  }
+
+  void fill(Content content) const { device_->fill(source_view_, content); }
+  void fill_from(const RoundTrip& other) const { device_->copy(source_.get(), other.source_.get(), source_bytes_); }
+
+  void encode() const {
+    const Stream stream = device_->stream();
+    actzip::encode(spec_, source_view_, {encoded_.get(), encoded_bytes_, stream.device()}, kSeed, stream, {},
+                   {workspace_.get(), workspace_bytes_, stream.device()});
+  }
+  void decode() const {
+    const Stream stream = device_->stream();
+    actzip::decode(spec_, {encoded_.get(), encoded_bytes_, stream.device()}, decoded_view_, kSeed, stream);
+  }
+  void copy() const { device_->copy(decoded_.get(), source_.get(), source_bytes_); }
+
+  [[nodiscard]] Fidelity fidelity() const {
+    const ErrorSums sums = device_->compare(spec_for_compare(), source_view_, decoded_view_);
+    if (sums.signal == 0) return {sums.error, 0};  // nothing but zeros: the error is absolute
+    return {sums.error / sums.signal, sums.cross / sums.signal};
+  }
+
+  [[nodiscard]] std::size_t source_bytes() const { return source_bytes_; }
+  [[nodiscard]] std::size_t encoded_bytes() const { return encoded_bytes_; }
+  [[nodiscard]] std::size_t decoded_bytes() const { return decoded_bytes_; }
+
+ private:
+  /// Booleans and bytes take no interval and booleans stand for no other values.
+  [[nodiscard]] CodecSpec spec_for_compare() const {
+    if (!std::holds_alternative<Mask>(spec_)) return spec_;
+    Mask mask = std::get<Mask>(spec_);
+    if (!is_real(source_view_.dtype)) mask = {.off = mask.off, .on = mask.on};
+    if (decoded_view_.dtype == DType::boolean) mask = {.lo = mask.lo, .hi = mask.hi};
+    return mask;
+  }
+
+  BenchDevice* device_;
+  CodecSpec spec_;
+  std::size_t source_bytes_;
+  std::size_t encoded_bytes_;
+  std::size_t workspace_bytes_;
+  std::size_t decoded_bytes_ = 0;
+  Memory source_;
+  Memory encoded_;
+  Memory workspace_;
+  Memory decoded_;
+  TensorView source_view_;
+  TensorView decoded_view_;
+};
+
+using Step = void (RoundTrip::*)() const;
+
+/// The registry's error holds for groups of 256 of Gaussian data.
+bool is_tabulated(const BenchCase& bench_case) {
+  if (content_of(bench_case).kind != Content::Kind::gaussian) return false;
+  if (const auto* affine = std::get_if<Affine>(&bench_case.spec)) return affine->group == GroupSize{256};
+  if (const auto* rotated = std::get_if<Rotated>(&bench_case.spec)) return rotated->group == GroupSize{256};
+  return true;
+}
+
+void check_fidelity(const BenchCase& bench_case, Fidelity fidelity) {
+  constexpr std::int64_t kManyElems = 1 << 16;  // fewer say little about an expectation
+  constexpr double kTypeError = 4e-6;           // what rounding to bf16 adds, at most
+  const double expected = expected_error(bench_case.spec);
+  const bool exact =
+      traits(bench_case.spec).exact && !std::holds_alternative<Mask>(bench_case.spec);  // its values round
+  const double slack = is_tabulated(bench_case) && bench_case.elems >= kManyElems ? 1.1 : 2.0;
+  const double most = exact ? 0.0 : slack * expected + kTypeError;
+  const double least = slack == 2.0 ? 0.0 : expected / slack - kTypeError;
+  const double error = fidelity.rel_sq_error;
+  if (std::isfinite(error) && error >= least && error <= most) return;
+  throw std::runtime_error(
+      fmt::format("{} of {} {} elements has a relative squared error of {:.4g} after a round trip; {:.4g} was expected",
+                  to_string(bench_case.spec), bench_case.elems, to_string(bench_case.dtype), error, expected));
+}
+
+/// As many sets of buffers as it takes for a set to have left the cache before its turn comes again; all are encoded
+/// and decoded once.
+std::vector<RoundTrip> make_sets(BenchDevice& device, const BenchCase& bench_case) {
+  constexpr std::size_t kMostSets = 16;
+  const std::size_t bytes =
+      std::max<std::size_t>(static_cast<std::size_t>(bench_case.elems) * dtype_bytes(bench_case.dtype), 1);
+  const std::size_t count = std::clamp<std::size_t>((2 * device.facts().cache_bytes + bytes - 1) / bytes, 1, kMostSets);
+  std::vector<RoundTrip> sets;
+  for (std::size_t i = 0; i < count; ++i) sets.emplace_back(device, bench_case);
+  sets.front().fill(content_of(bench_case));
+  for (const RoundTrip& set : sets) {
+    if (&set != &sets.front()) set.fill_from(sets.front());
+    set.encode();
+    set.decode();
+  }
+  return sets;
+}
+
+double gbps(std::size_t bytes, double ms) { return ms > 0 ? static_cast<double>(bytes) / ms * 1e-6 : 0; }
+
+}  // namespace
+
+double BenchRow::copy_gbps() const { return gbps(2 * source_bytes, copy_ms); }
+double BenchRow::encode_gbps() const { return gbps(source_bytes + encoded_bytes, encode_ms); }
+double BenchRow::decode_gbps() const { return gbps(encoded_bytes + decoded_bytes, decode_ms); }
+double BenchRow::bytes_per_element() const {
+  return static_cast<double>(encoded_bytes) / static_cast<double>(std::max<std::int64_t>(bench_case.elems, 1));
+}
+
+DType decoded_type(const CodecSpec& spec, DType dtype) {
+  const auto given = codec_info(spec).decodes;
+  return std::find(given.begin(), given.end(), dtype) != given.end() ? dtype : given.front();
+}
+
+Fidelity verify(BenchDevice& device, const BenchCase& bench_case) {
+  const RoundTrip trip(device, bench_case);
+  trip.fill(content_of(bench_case));
+  trip.encode();
+  trip.decode();
+  const Fidelity fidelity = trip.fidelity();
+  check_fidelity(bench_case, fidelity);
+  return fidelity;
+}
+
+BenchRow measure(BenchDevice& device, const BenchCase& bench_case, int repeats) {
+  constexpr int kWarmUps = 3;
+  const std::vector<RoundTrip> sets = make_sets(device, bench_case);
+  BenchRow row;
+  row.bench_case = bench_case;
+  row.source_bytes = sets[0].source_bytes();
+  row.encoded_bytes = sets[0].encoded_bytes();
+  row.decoded_bytes = sets[0].decoded_bytes();
+  row.threads = device.facts().threads;
+  row.fidelity = sets[0].fidelity();
+  check_fidelity(bench_case, row.fidelity);
+
+  // Copy, encode and decode take turns, so that a change of clocks hits all three. Before each timed step the same one
+  // runs once untimed: it then finds the cache as it leaves it, and pays for no other step's unwritten lines.
+  constexpr std::array<Step, 3> kSteps{&RoundTrip::copy, &RoundTrip::encode, &RoundTrip::decode};
+  std::array<std::vector<double>, kSteps.size()> times;
+  std::size_t turn = 0;
+  for (int repeat = -kWarmUps; repeat < repeats; ++repeat) {
+    for (std::size_t step = 0; step < kSteps.size(); ++step) {
+      (sets[turn++ % sets.size()].*kSteps[step])();
+      const RoundTrip& set = sets[turn++ % sets.size()];
+      const double ms = device.time_ms([&] { (set.*kSteps[step])(); });
+      if (repeat >= 0) times[step].push_back(ms);
+    }
+  }
+  row.copy_ms = median(times[0]);
+  row.encode_ms = median(times[1]);
+  row.decode_ms = median(times[2]);
+  return row;
+}
+
+LaunchRow measure_launch(BenchDevice& device, const BenchCase& bench_case, int repeats) {
+  constexpr int kQueue = 64;  // calls timed together
+  const RoundTrip trip(device, bench_case);
+  trip.fill(content_of(bench_case));
+  trip.encode();
+  trip.decode();
+  check_fidelity(bench_case, trip.fidelity());
+  const std::array<std::function<void()>, 3> calls{[&] { trip.encode(); }, [&] { trip.decode(); },
+                                                   [&] { device.launch_nothing(); }};
+  std::array<std::vector<double>, 3> times;
+  for (int repeat = -1; repeat < repeats; ++repeat) {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const double ms = device.time_ms([&] {
+        for (int call = 0; call < kQueue; ++call) calls[i]();
+      });
+      if (repeat >= 0) times[i].push_back(ms * 1e3 / kQueue);
+    }
+  }
+  return {bench_case, median(times[0]), median(times[1]), median(times[2])};
+}
+
+}  // namespace actzip::cli

@@ -1,0 +1,141 @@
+#include "bench_plan.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "openmp_executor.hpp"
+
+namespace actzip::cli {
+namespace {
+
+struct Entry {
+  const char* spec;
+  std::vector<DType> dtypes;
+};
+
+using enum DType;
+
+std::vector<Entry> full_list() {
+  return {
+      {"affine:2", {f32, bf16, f16}},
+      {"affine:2:dithered", {f32, bf16}},
+      {"affine:4", {f32, bf16}},
+      {"affine:4:dithered", {f32, bf16}},
+      {"affine:8:nearest", {f32, bf16}},
+      {"rotated:1", {f32, bf16}},
+      {"rotated:2", {f32, bf16, f16}},
+      {"rotated:3", {f32, bf16}},
+      {"rotated:4", {f32, bf16}},
+      {"rotated:2:mask", {f32, bf16}},
+      {"mask", {f32, bf16, boolean}},
+      {"index:bound=50257", {i32, i64}},
+      {"cast:bf16", {f32}},
+      {"copy", {f32, bf16}},
+  };
+}
+
+std::vector<Entry> quick_list() {
+  return {
+      {"affine:2", {f32, bf16}},    {"affine:2:dithered", {f32}}, {"affine:4:dithered", {f32}},
+      {"affine:8:nearest", {f32}},  {"rotated:1", {f32}},         {"rotated:2", {f32, bf16}},
+      {"rotated:4", {f32}},         {"rotated:2:mask", {f32}},    {"mask", {f32}},
+      {"index:bound=50257", {i64}}, {"cast:bf16", {f32}},         {"copy", {f32}},
+  };
+}
+
+/// A few of the cases, for sizes that are measured on the side.
+std::vector<Entry> short_list() {
+  return {{"affine:2", {bf16}}, {"affine:4:dithered", {bf16}}, {"rotated:2", {bf16}}, {"mask", {bf16}}};
+}
+
+bool takes(const CodecSpec& spec, DType dtype) {
+  const auto types = codec_info(spec).encodes;
+  return std::find(types.begin(), types.end(), dtype) != types.end();
+}
+
+/// f32 and bf16, or the first type of a codec that takes neither.
+std::vector<DType> usual_types(const CodecSpec& spec) {
+  if (takes(spec, f32)) return {f32, bf16};
+  return {codec_info(spec).encodes.front()};
+}
+
+/// The user's specs and types, where given, in the place of those of the list.
+std::vector<BenchCase> make_cases(const std::vector<Entry>& list, const BenchRequest& request, std::int64_t elems) {
+  std::vector<BenchCase> cases;
+  for (const CodecSpec& spec : request.specs) {
+    for (const DType dtype : request.dtypes.empty() ? usual_types(spec) : request.dtypes) {
+      cases.push_back({spec, dtype, elems});
+    }
+  }
+  if (!request.specs.empty()) return cases;
+  for (const Entry& entry : list) {
+    const CodecSpec spec = parse_spec(entry.spec);
+    for (const DType dtype : request.dtypes.empty() ? entry.dtypes : request.dtypes) {
+      if (takes(spec, dtype)) cases.push_back({spec, dtype, elems});
+    }
+  }
+  return cases;
+}
+
+std::vector<CpuLevel> chosen_levels(const std::string& text) {
+  const auto levels = cpu_levels();
+  if (text == "best") return {cpu_level()};
+  if (text == "all") return {levels.begin(), levels.end()};
+  std::vector<std::string_view> names;
+  for (const CpuLevel level : levels) {
+    if (to_string(level) == text) return {level};
+    names.push_back(to_string(level));
+  }
+  throw Error(
+      ErrorCode::backend_unavailable,
+      fmt::format("CPU level '{}' was asked for; this machine has best, all, {}", text, fmt::join(names, ", ")));
+}
+
+std::vector<int> chosen_threads(const BenchRequest& request) {
+  std::vector<std::string> texts = request.threads;
+  if (texts.empty()) texts = request.quick ? std::vector<std::string>{"all"} : std::vector<std::string>{"1", "all"};
+  std::vector<int> counts;
+  for (const std::string& text : texts) {
+    int count = available_threads();
+    if (text != "all") std::from_chars(text.data(), text.data() + text.size(), count);
+    if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
+  }
+  return counts;
+}
+
+void append(std::vector<BenchCase>& cases, std::vector<BenchCase> more) {
+  cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+}  // namespace
+
+BenchPlan make_plan(const BenchRequest& request) {
+  constexpr std::int64_t kMi = std::int64_t{1} << 20;
+  const bool cuda = request.device == DeviceKind::cuda;
+  const std::int64_t usual = cuda ? (request.quick ? 64 * kMi : 256 * kMi) : (request.quick ? 4 * kMi : 16 * kMi);
+
+  BenchPlan plan;
+  plan.repeats = request.repeats.value_or(request.quick ? 5 : cuda ? 21 : 9);
+  plan.cases = make_cases(request.quick ? quick_list() : full_list(), request, request.elems.value_or(usual));
+  if (request.large_elems) append(plan.cases, make_cases(short_list(), request, *request.large_elems));
+  if (cuda && !request.quick) plan.launch_cases = make_cases(short_list(), request, kMi);
+  if (!cuda) {
+    for (const CpuLevel level : chosen_levels(request.levels)) {
+      for (const int threads : chosen_threads(request)) plan.settings.push_back({level, threads});
+    }
+  }
+
+  if (plan.cases.empty()) {
+    throw Error(ErrorCode::unsupported_dtype,
+                "no codec of the list takes the element types given; see 'actzip codecs'");
+  }
+  for (const BenchCase& item : plan.cases) (void)encoded_bytes(item.spec, item.dtype, item.elems);
+  return plan;
+}
+
+}  // namespace actzip::cli

@@ -1,0 +1,74 @@
+// The program `actzip`.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "actzip/version.hpp"
+#include "build_info.hpp"
+#include "commands.hpp"
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+int report(const std::exception& error, int status) {
+  fmt::print(stderr, "actzip: {}\n", error.what());
+  return status;
+}
+
+/// The usage error of a command line that ended before a command that does something.
+[[noreturn]] void fail_without_command(const CLI::App& program) {
+  const CLI::App* last = &program;
+  std::string path = "actzip";
+  while (!last->get_subcommands().empty()) {
+    last = last->get_subcommands().front();
+    path += " " + last->get_name();
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* command : last->get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  throw CLI::ValidationError(fmt::format("'{}' needs a subcommand: {}", path, fmt::join(names, ", ")));
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Compressed activations for training: codecs, benchmarks, and a look at this machine.", "actzip");
+  program.require_subcommand(0, 1);  // what is missing is said below: CLI11 would not name a wrong one
+  program.set_version_flag("--version",
+                           fmt::format("actzip {} (commit {})", ACTZIP_VERSION_STRING, actzip::cli::kCommit));
+  program.footer(
+      "Examples:\n"
+      "  actzip doctor                     what works here, and what to do about the rest\n"
+      "  actzip codecs                     what there is to choose from\n"
+      "  actzip bench codec --quick        bytes, error and speed in a few seconds\n"
+      "'actzip COMMAND --help' explains a command.");
+
+  actzip::cli::Action action;
+  actzip::cli::add_codecs_command(program, action);
+  actzip::cli::add_bench_command(program, action);
+  actzip::cli::add_doctor_command(program, action);
+  try {
+    program.parse(argc, argv);
+    if (!action) fail_without_command(program);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    report(error, kWrongUsage);
+    fmt::print(stderr, "Run 'actzip --help' or 'actzip COMMAND --help' for what is allowed.\n");
+    return kWrongUsage;
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    return report(error, kFailed);
+  }
+}

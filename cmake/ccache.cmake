@@ -1,0 +1,10 @@
+# Compile through ccache when it is there.
+find_program(ACTZIP_CCACHE ccache)
+mark_as_advanced(ACTZIP_CCACHE)
+if(ACTZIP_CCACHE)
+  foreach(language CXX CUDA)
+    if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${ACTZIP_CCACHE})
+    endif()
+  endforeach()
+endif()

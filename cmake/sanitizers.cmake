@@ -1,0 +1,11 @@
+# AddressSanitizer and UndefinedBehaviorSanitizer for host code, and libFuzzer's coverage for the fuzzers.
+if(ACTZIP_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "ACTZIP_FUZZ needs clang; the compiler is ${CMAKE_CXX_COMPILER_ID}. Set CXX=clang++.")
+endif()
+if(ACTZIP_SANITIZE OR ACTZIP_FUZZ)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
+  add_link_options(-fsanitize=address,undefined)
+endif()
+if(ACTZIP_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

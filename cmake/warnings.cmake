@@ -1,0 +1,14 @@
+# Warnings for everything below this folder; errors unless ACTZIP_WERROR is off.
+set(actzip_warnings -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(APPEND actzip_warnings -Wshadow -Wno-sign-conversion)  # g++ does not count the latter to -Wconversion
+else()
+  list(APPEND actzip_warnings -Wshadow=local)  # a constructor's parameter may be called like the member it sets
+endif()
+# nvcc's generated host code is not pedantic.
+set(actzip_cuda_warnings -Xcompiler=-Wall,-Wextra)
+if(ACTZIP_WERROR)
+  list(APPEND actzip_warnings -Werror)
+  list(APPEND actzip_cuda_warnings "SHELL:-Werror all-warnings" -Xcompiler=-Werror)
+endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${actzip_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${actzip_cuda_warnings}>")

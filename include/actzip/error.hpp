@@ -1,0 +1,35 @@
+// The one exception type of actzip. Its codes are stable: a number, once released, never changes its meaning.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace actzip {
+
+enum class ErrorCode : int {
+  invalid_spec = 1,         ///< a codec description that cannot be parsed, or a field out of its range
+  unsupported_dtype = 2,    ///< this codec does not take or give this element type
+  invalid_view = 3,         ///< shape or strides that no codec can work on
+  invalid_segments = 4,     ///< the elements do not divide into that many equal segments
+  wrong_size = 5,           ///< a buffer that is not as large as encoded_bytes() or workspace_bytes() says
+  misaligned = 6,           ///< an encoded buffer that does not start at a multiple of 16 bytes
+  device_mismatch = 7,      ///< view, buffer and stream are not on the same device
+  backend_unavailable = 8,  ///< a device this build or this machine does not have
+  cuda_failure = 9,         ///< the CUDA runtime refused a launch
+};
+
+/// Name of a code, as in the enum: "invalid_spec".
+std::string_view to_string(ErrorCode code) noexcept;
+
+/// Thrown for every user fault. The message says what was given and what is allowed.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace actzip

@@ -1,0 +1,101 @@
+// What is done to a tensor, as a value: compare it, print it, parse it, keep it beside the bytes.
+//
+//   affine:2                        2 bits, stochastic, groups of 256, min and step in bf16
+//   affine:4:dithered:group=128:stats=f32
+//   rotated:2                       2 bits, groups of 256
+//   rotated:2:mask                  with a mask plane, for data after a ReLU
+//   mask:lo=0:on=1.25               1 where x > 0; decoded as 0 or 1.25
+//   index:bound=50257               integers in [0, 50257), in 16 bits
+//   cast:bf16
+//   copy
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "actzip/types.hpp"
+
+namespace actzip {
+
+enum class Rounding : std::uint8_t {
+  nearest,     ///< smallest error of one element; biased
+  stochastic,  ///< up or down by chance; unbiased; a value on a level stays there
+  dithered,    ///< as stochastic, the same noise subtracted on decode: unbiased, half the variance; keeps no zeros
+};
+
+/// How the two numbers of a group (affine: min, step; rotated: mean, scale) are stored.
+enum class StatsType : std::uint8_t { bf16, f32 };
+
+/// Uniform levels between the least and the greatest value of each group.
+struct Affine {
+  Bits bits{2};                              ///< 1 to 8
+  Rounding rounding = Rounding::stochastic;
+  GroupSize group{256};                      ///< a power of two from 32 to 1024
+  StatsType stats = StatsType::bf16;
+  bool operator==(const Affine&) const = default;
+};
+
+/// Group mean removed, random signs, Hadamard transform, Lloyd-Max levels, unbiasing scale.
+struct Rotated {
+  Bits bits{2};            ///< 1 to 4
+  GroupSize group{256};    ///< 128 or 256
+  StatsType stats = StatsType::bf16;
+  bool mask_plane = false;  ///< also keep which elements are not zero; the others decode to exactly 0
+  bool operator==(const Rotated&) const = default;
+};
+
+/// One bit an element: 0 where x <= lo or x >= hi, else 1 (so a NaN gives 1, as in PyTorch's threshold backward).
+/// Booleans and bytes give 1 where they are not 0; they take no interval.
+struct Mask {
+  float lo = 0.0F;
+  float hi = std::numeric_limits<float>::infinity();
+  float off = 0.0F;  ///< what a 0 decodes to, for other targets than bool
+  float on = 1.0F;   ///< what a 1 decodes to
+  bool operator==(const Mask&) const = default;
+};
+
+/// Integers in [0, bound), each in the fewest of 1, 2, 4, 8, 16 or 32 bits that hold bound - 1.
+/// A value outside is stored as 0 and reported through the workspace: see workspace_bytes().
+struct Index {
+  std::int64_t bound = std::int64_t{1} << 32;  ///< 1 to 2^32
+  bool operator==(const Index&) const = default;
+};
+
+/// Another floating type, rounded to nearest even.
+struct Cast {
+  DType to = DType::bf16;  ///< bf16 or f16
+  bool operator==(const Cast&) const = default;
+};
+
+/// The bytes as they are.
+struct Copy {
+  bool operator==(const Copy&) const = default;
+};
+
+/// One of the codecs with its parameters. The alternatives are the codecs: their order is their number.
+using CodecSpec = std::variant<Affine, Rotated, Mask, Index, Cast, Copy>;
+
+/// Canonical text: fields that have their default are left out, but for bits. parse_spec() reads it back.
+std::string to_string(const CodecSpec& spec);
+
+/// Parses `name[:bits][:word]...[:key=value]...`; throws Error(invalid_spec) naming what is allowed.
+/// The result is valid: see validate().
+CodecSpec parse_spec(std::string_view text);
+
+/// Throws Error(invalid_spec) if a field is outside its range.
+void validate(const CodecSpec& spec);
+
+std::string_view to_string(Rounding rounding) noexcept;
+std::string_view to_string(StatsType stats) noexcept;
+
+/// Bits that `index` spends on an element: the least of 1, 2, 4, 8, 16, 32 that holds bound - 1.
+constexpr int index_bits(std::int64_t bound) noexcept {
+  int bits = 1;
+  while (bits < 32 && (std::int64_t{1} << bits) < bound) bits *= 2;
+  return bits;
+}
+
+}  // namespace actzip

@@ -1,0 +1,392 @@
+"""The codecs of actzip in NumPy: docs/format.md as a program, written to be read, and the oracle of the tests.
+
+Elements are one-dimensional arrays in memory order (see memory_order) of the types in STORAGE; bf16 is kept as uint16
+bits. Float arithmetic is np.float32, operation by operation, but for the sums of `rotated`, which the format leaves
+free and which are float64 here. Section numbers are those of docs/format.md.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+STORAGE = {
+    "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "f64": np.float64, "bool": np.bool_,
+    "u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+}  # fmt: skip
+FLOATS = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is done to a tensor; only the fields of its codec mean anything."""
+
+    codec: str
+    bits: int = 2
+    rounding: str = "stochastic"  # affine: nearest, stochastic, dithered
+    group: int = 256
+    stats: str = "bf16"  # bf16, f32
+    mask_plane: bool = False  # rotated
+    lo: float = 0.0  # mask: 1 inside the open interval (lo, hi) ...
+    hi: float = float("inf")
+    off: float = 0.0  # ... and what 0 and 1 decode to
+    on: float = 1.0
+    bound: int = 1 << 32  # index
+    to: str = "bf16"  # cast: bf16, f16
+
+    @property
+    def grouped(self):
+        return self.codec in ("affine", "rotated")
+
+
+def parse(text):
+    """`affine:4:dithered:group=128:stats=f32`, `rotated:2:mask`, `mask:lo=0:hi=6`, `index:bound=9`, `cast:f16`, ..."""
+    if isinstance(text, Spec):
+        return text
+    number = lambda value: float(np.float32(value))
+    readers = dict(group=int, stats=str, lo=number, hi=number, off=number, on=number, bound=int)
+    names = dict(nearest="rounding", stochastic="rounding", dithered="rounding", bf16="to", f16="to")
+    codec, *parts = text.split(":")
+    fields = {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if equals:
+            fields[key] = readers[key](value)
+        elif part.isdigit():
+            fields["bits"] = int(part)
+        elif part == "mask":
+            fields["mask_plane"] = True
+        else:
+            fields[names[part]] = part
+    return Spec(codec, **fields)
+
+
+def code_bits(spec, dtype):
+    """Width B of one code."""
+    if spec.codec == "index":
+        return next(bits for bits in (1, 2, 4, 8, 16, 32) if spec.bound <= 1 << bits)
+    return {"mask": 1, "cast": 16, "copy": 8 * np.dtype(STORAGE[dtype]).itemsize}.get(spec.codec, spec.bits)
+
+
+# --- 1. Order of the elements -------------------------------------------------------------------------------------
+def memory_order(array):
+    """The unique elements of a strided array, one-dimensional, from the largest stride to the smallest."""
+    if array.size == 0:
+        return np.empty(0, array.dtype)
+    kept = [d for d in range(array.ndim) if array.shape[d] != 1 and array.strides[d] != 0]
+    kept.sort(key=lambda d: -array.strides[d])  # a stable sort: the earlier of two equal strides comes first
+    shape, strides = [array.shape[d] for d in kept], [array.strides[d] for d in kept]
+    return np.lib.stride_tricks.as_strided(array, shape, strides).ravel()
+
+
+# --- 2. Segments, groups and sections -----------------------------------------------------------------------------
+class Layout:
+    """How n elements fall into segments and groups, and how many bytes each section has before its padding."""
+
+    def __init__(self, spec, dtype, n, segments):
+        self.n, self.G, self.B = n, spec.group, code_bits(spec, dtype)
+        self.S = segments if spec.grouped else 1
+        self.L, rest = divmod(n, self.S)  # elements of a segment
+        if rest:
+            raise ValueError(f"{segments} segments do not divide {n} elements")
+        self.K = -(-self.L // self.G) if spec.grouped else 0  # groups of a segment
+        self.M = self.K * self.G if spec.codec == "rotated" else self.L  # codes of a run
+        stats = self.S * self.K * (4 if spec.stats == "bf16" else 8)
+        mask = self.S * align(self.L, 32) // 8 if spec.mask_plane else 0
+        self.sections = (stats, self.S * align(self.M * self.B, 32) // 8, mask)
+        self.total = sum(align(size, 16) for size in self.sections)
+
+    def padded_index(self):
+        """e of every position of every group, (S*K, G)."""
+        return np.arange(self.S * self.K * self.G, dtype=np.int64).reshape(-1, self.G)
+
+    def into_groups(self, x, fill="constant"):
+        """(S*K, G), ragged groups filled up with zeros or (fill="edge") with the segment's last element."""
+        padding = ((0, 0), (0, self.K * self.G - self.L))
+        return np.pad(x.reshape(self.S, self.L), padding, mode=fill).reshape(-1, self.G)
+
+    def out_of_groups(self, groups):
+        """The elements that there are, (S, L)."""
+        return groups.reshape(self.S, self.K * self.G)[:, : self.L]
+
+    def join(self, *sections):
+        return b"".join(part.ljust(align(len(part), 16), b"\0") for part in sections)
+
+    def split(self, data):
+        """Statistics, codes and mask plane of a buffer, as arrays of bytes."""
+        if len(data) != self.total:
+            raise ValueError(f"{len(data)} bytes given, {self.total} needed")
+        starts = np.cumsum([0] + [align(size, 16) for size in self.sections])
+        return [np.frombuffer(data, np.uint8)[at : at + size] for at, size in zip(starts, self.sections)]
+
+
+def align(value, unit):
+    return -(-value // unit) * unit
+
+
+# --- 3. Packing ---------------------------------------------------------------------------------------------------
+def pack(codes, bits):
+    """Runs of codes, one for each row, as bytes: code i in bits [i*B, (i+1)*B), each run padded to 32 bits."""
+    planes = codes.astype(np.uint64)[..., None] >> np.arange(bits, dtype=np.uint64)
+    stream = (planes & np.uint64(1)).astype(np.uint8).reshape(len(codes), -1)
+    stream = np.pad(stream, ((0, 0), (0, -stream.shape[1] % 32)))
+    return np.packbits(stream, axis=1, bitorder="little").tobytes()
+
+
+def unpack(data, runs, count, bits):
+    stream = np.unpackbits(data.reshape(runs, -1), axis=1, bitorder="little")[:, : count * bits]
+    weights = np.uint64(1) << np.arange(bits, dtype=np.uint64)
+    return (stream.reshape(runs, count, bits) * weights).sum(axis=-1)
+
+
+# --- 4. Random numbers --------------------------------------------------------------------------------------------
+def mix(x, key=0):
+    """32-bit hash of an array; every operation is modulo 2^32."""
+    x = x ^ (x >> np.uint32(16))
+    x = x * np.uint32(0x7FEB352D)
+    x = x ^ (x >> np.uint32(15)) ^ np.uint32(key)
+    x = x * np.uint32(0x846CA68B)
+    return x ^ (x >> np.uint32(16))
+
+
+def words(seed, counters, stream=0):
+    low, high = np.array([seed & 0xFFFFFFFF], np.uint32), np.array([seed >> 32], np.uint32)
+    k0 = mix(low ^ mix(high ^ np.uint32(0x9E3779B9)))
+    k1 = mix(k0 ^ np.uint32(0x85EBCA6B))
+    counters = counters.astype(np.uint64)
+    upper = (counters >> np.uint64(32)).astype(np.uint32) * np.uint32(0x9E3779B9)
+    return mix(counters.astype(np.uint32) ^ k0 ^ upper, k1[0] ^ np.uint32(stream))
+
+
+def noise_bytes(seed, e):
+    """The noise byte of each padded index, for `affine`, as float32."""
+    return (words(seed, e // 4) >> (8 * (e % 4)).astype(np.uint32) & np.uint32(255)).astype(np.float32)
+
+
+def signs(seed, e):
+    """+1 or -1 for each padded index, for `rotated`."""
+    c = e // 8
+    bit = 16 * (e % 2) + 4 * (c // 32 % 4) + e % 8 // 2
+    return 1.0 - 2.0 * (words(seed, c // 128 * 32 + c % 32) >> bit.astype(np.uint32) & np.uint32(1))
+
+
+# --- 5. Arithmetic ------------------------------------------------------------------------------------------------
+def widen(x, dtype):
+    """Elements as float32; exact."""
+    return (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype == "bf16" else x.astype(np.float32)
+
+
+def narrow(x, dtype, saturate=True):
+    """float32 to elements, to nearest even; with `saturate` an overflow gives the largest number, else an infinity."""
+    if saturate and dtype != "f32":
+        largest = np.float32(65504.0 if dtype == "f16" else 2.0**128 - 2.0**120)
+        x = np.clip(x, -largest, largest)
+    if dtype == "bf16":
+        bits = x.view(np.uint32)
+        bits = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+        return np.where(np.isnan(x), np.uint16(0x7FC0), bits.astype(np.uint16))
+    with np.errstate(over="ignore"):
+        return np.where(np.isnan(x), STORAGE[dtype](np.nan), x.astype(STORAGE[dtype]))
+
+
+def bf16_down(x):
+    """The greatest bf16 number that is not above x, as float32."""
+    bits = x.view(np.uint32)
+    away = (bits >> np.uint32(31) != 0) & (bits & np.uint32(0xFFFF) != 0)  # below zero, down is away from it
+    return ((bits & np.uint32(0xFFFF0000)) + np.where(away, np.uint32(0x10000), np.uint32(0))).view(np.float32)
+
+
+def pack_stats(first, second, kind):
+    return narrow(np.concatenate([first, second], axis=1), kind, saturate=False).tobytes()
+
+
+def unpack_stats(data, kind):
+    """Two columns, one row for each group."""
+    pairs = widen(data.view(STORAGE[kind]), kind).reshape(-1, 2)
+    return pairs[:, :1], pairs[:, 1:]
+
+
+# --- 6. affine ----------------------------------------------------------------------------------------------------
+def affine_group(x, spec):
+    """Columns min, step, inverse of groups x; min is NaN where a group is unrepresentable."""
+    lo, hi = x.min(axis=1, keepdims=True), x.max(axis=1, keepdims=True)  # NaN if any value is
+    limit, zero, tiny = np.float32(2.0**126), np.float32(0), np.float32(2.0**-126)
+    representable = (lo >= -limit) & (hi <= limit)
+    lo, hi = np.where(representable, lo, zero), np.where(representable, hi, zero)
+    least = (bf16_down(lo) if spec.stats == "bf16" else lo) + zero
+    d = hi - least
+    step = d * (np.float32(1) / np.float32(2**spec.bits - 1))
+    step = np.maximum(-bf16_down(-step) if spec.stats == "bf16" else step, tiny)
+    step = np.where(d == 0, zero, step)
+    inverse = np.where(step == 0, zero, np.float32(1) / np.maximum(step, tiny))
+    return np.where(representable, least, np.float32(np.nan)), step, inverse
+
+
+def affine_encode(spec, x, at, seed):
+    x = at.into_groups(x, fill="edge")
+    least, step, inverse = affine_group(x, spec)
+    with np.errstate(all="ignore"):
+        t = np.where(np.isnan(least), np.float32(0), (x - least) * inverse)
+    if spec.rounding == "nearest":
+        codes = np.rint(t)
+    else:
+        shift = np.float32(2**15)  # the last place of a number from here on is 1/256
+        codes = np.floor((t + (shift + noise_bytes(seed, at.padded_index()) / np.float32(256))) - shift)
+    return at.join(pack_stats(least, step, spec.stats), pack(at.out_of_groups(codes), at.B))
+
+
+def affine_decode(spec, data, at, seed):
+    stats, codes, _ = at.split(data)
+    least, step = unpack_stats(stats, spec.stats)
+    codes = at.into_groups(unpack(codes, at.S, at.M, at.B)).astype(np.float32)
+    if spec.rounding == "dithered":
+        codes = codes + (np.float32(255) - np.float32(2) * noise_bytes(seed, at.padded_index())) / np.float32(512)
+    with np.errstate(all="ignore"):
+        return at.out_of_groups(codes * step + least).ravel()
+
+
+# --- 7. rotated ---------------------------------------------------------------------------------------------------
+LEVELS = {
+    1: np.array([0.796875]),
+    2: np.array([0.453125, 1.5078125]),
+    3: np.array([0.2451171875, 0.75390625, 1.34375, 2.15625]),
+    4: np.array([0.1279296875, 0.388671875, 0.65625, 0.94140625, 1.2578125, 1.6171875, 2.0625, 2.734375]),
+}
+CUTS = {bits: (levels[:-1] + levels[1:]) / 2 for bits, levels in LEVELS.items()}
+
+
+@lru_cache
+def hadamard(size):
+    """(-1)^popcount(j & p)."""
+    return np.array([[1.0]]) if size == 1 else np.kron([[1.0, 1.0], [1.0, -1.0]], hadamard(size // 2))
+
+
+def stored_order(size):
+    """Position of coefficient j: bits 0 and 5 exchanged. It is its own inverse."""
+    j = np.arange(size)
+    return (j & ~33) | ((j & 1) << 5) | (j >> 5 & 1)
+
+
+def rotated_mean(x, at, stats):
+    """Column of group means, rounded to the statistics' type."""
+    counts = at.into_groups(np.ones(at.n)).sum(axis=1, keepdims=True)
+    mean = at.into_groups(x.astype(np.float64)).sum(axis=1, keepdims=True) / counts
+    return widen(narrow(mean.astype(np.float32), stats, saturate=False), stats)
+
+
+def rotated_coefficients(x, mean, at, seed):
+    """y of each group, (S*K, G), for elements x and a column of stored means."""
+    present = at.into_groups(np.ones(at.n)) != 0
+    r = np.where(present, at.into_groups(x) - mean, np.float32(0)).astype(np.float64)
+    return (signs(seed, at.padded_index()) * r) @ hadamard(at.G)
+
+
+def rotated_scale(y, m, bits):
+    """Column of scales for coefficients y, of which the magnitudes have the codes m; 0 where all y are."""
+    squares = (y * y).sum(axis=1, keepdims=True)
+    product = y.shape[1] * (np.abs(y) * LEVELS[bits][m]).sum(axis=1, keepdims=True)
+    return np.divide(squares, product, out=np.zeros_like(squares), where=squares != 0).astype(np.float32)
+
+
+def round_scale(scale, seed):
+    """A column of scales to bf16, stochastically; 0 stays 0."""
+    noise = words(seed, np.arange(len(scale)), stream=0x27D4EB2F)[:, None] >> np.uint32(16)
+    return np.where(scale == 0, scale, ((scale.view(np.uint32) + noise) & np.uint32(0xFFFF0000)).view(np.float32))
+
+
+def rotated_encode(spec, x, at, seed):
+    with np.errstate(all="ignore"):  # NaN, infinities and overflows end in unrepresentable groups
+        mean = rotated_mean(x, at, spec.stats)
+        y = rotated_coefficients(x, mean, at, seed)
+        squares = (y * y).sum(axis=1, keepdims=True).astype(np.float32)
+    unrepresentable = ~np.isfinite(squares)
+    y = np.where(unrepresentable | (squares == 0), 0.0, y)
+    sigma = np.sqrt((y * y).sum(axis=1, keepdims=True) / at.G)
+    m = (np.abs(y)[..., None] > CUTS[at.B] * sigma[..., None]).sum(axis=-1)
+    scale = rotated_scale(y, m, at.B)
+    codes = np.where(scale == 0, 0, m + 2 ** (at.B - 1) * np.signbit(y))[:, stored_order(at.G)]
+    scale = round_scale(scale, seed) if spec.stats == "bf16" else scale
+    stats = pack_stats(np.where(unrepresentable, np.float32(np.nan), mean), scale, spec.stats)
+    mask = pack((x != 0).reshape(at.S, at.L), 1) if spec.mask_plane else b""
+    return at.join(stats, pack(codes.reshape(at.S, at.M), at.B), mask)
+
+
+def rotated_codes(data, at):
+    """Codes in the order of the coefficients, (S*K, G)."""
+    codes = unpack(at.split(data)[1], at.S, at.M, at.B)
+    return codes.astype(np.int64).reshape(-1, at.G)[:, stored_order(at.G)]
+
+
+def rotated_mask(data, at):
+    return unpack(at.split(data)[2], at.S, at.L, 1).ravel() != 0
+
+
+def rotated_decode(spec, data, at, seed):
+    mean, scale = unpack_stats(at.split(data)[0], spec.stats)
+    codes, half = rotated_codes(data, at), 2 ** (at.B - 1)
+    q = LEVELS[at.B][codes % half] * np.where(codes < half, 1.0, -1.0)
+    with np.errstate(all="ignore"):
+        x = (signs(seed, at.padded_index()) * scale * (q @ hadamard(at.G)) + mean).astype(np.float32)
+    x = at.out_of_groups(x).ravel()
+    return np.where(rotated_mask(data, at), x, np.float32(0)) if spec.mask_plane else x
+
+
+# --- 8. mask, index, cast, copy -----------------------------------------------------------------------------------
+def mask_bits(spec, x, dtype):
+    if dtype not in FLOATS:
+        return x.view(np.uint8) != 0
+    x = widen(x, dtype)
+    return ~((x <= np.float32(spec.lo)) | (x >= np.float32(spec.hi)))
+
+
+def index_codes(spec, x):
+    """Codes, and whether the overflow word is set."""
+    outside = (x < 0) | (x.astype(np.int64) >= spec.bound)
+    return np.where(outside, 0, x.astype(np.int64)), bool(outside.any())
+
+
+# --- The two calls ------------------------------------------------------------------------------------------------
+def encoded_bytes(spec, dtype, n, segments=1):
+    return Layout(parse(spec), dtype, n, segments).total
+
+
+def encode(spec, x, dtype, seed=0, segments=1):
+    """The bytes of elements x in memory order."""
+    spec = parse(spec)
+    at = Layout(spec, dtype, x.size, segments)
+    if x.size == 0:
+        return b""
+    if spec.grouped:
+        return {"affine": affine_encode, "rotated": rotated_encode}[spec.codec](spec, widen(x, dtype), at, seed)
+    if spec.codec == "copy":
+        return at.join(x.tobytes())
+    if spec.codec == "mask":
+        codes = mask_bits(spec, x, dtype)
+    elif spec.codec == "index":
+        codes, _ = index_codes(spec, x)
+    else:
+        codes = narrow(widen(x, dtype), spec.to, saturate=False).view(np.uint16)
+    return at.join(pack(codes[None], at.B))
+
+
+def decode(spec, data, dtype, n, seed=0, segments=1):
+    """n elements of type `dtype` from the bytes that encode() made."""
+    spec = parse(spec)
+    at = Layout(spec, dtype, n, segments)
+    if n == 0:
+        return np.empty(0, STORAGE[dtype])
+    if spec.codec == "rotated" and dtype == "bool":
+        return rotated_mask(data, at)
+    if spec.grouped:
+        return narrow({"affine": affine_decode, "rotated": rotated_decode}[spec.codec](spec, data, at, seed), dtype)
+    if spec.codec == "copy":
+        return at.split(data)[1][: n * np.dtype(STORAGE[dtype]).itemsize].view(STORAGE[dtype])
+    codes = unpack(at.split(data)[1], 1, n, at.B)[0]
+    if spec.codec == "index":
+        return codes.astype(STORAGE[dtype])
+    if spec.codec == "cast":
+        return narrow(widen(codes.astype(np.uint16).view(STORAGE[spec.to]), spec.to), dtype, saturate=False)
+    if dtype == "bool":
+        return codes != 0
+    values = np.where(codes != 0, np.float32(spec.on), np.float32(spec.off))
+    return narrow(values, dtype) if dtype in FLOATS else values.astype(STORAGE[dtype])

@@ -1,0 +1,20 @@
+#include "actzip/error.hpp"
+
+namespace actzip {
+
+std::string_view to_string(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::invalid_spec: return "invalid_spec";
+    case ErrorCode::unsupported_dtype: return "unsupported_dtype";
+    case ErrorCode::invalid_view: return "invalid_view";
+    case ErrorCode::invalid_segments: return "invalid_segments";
+    case ErrorCode::wrong_size: return "wrong_size";
+    case ErrorCode::misaligned: return "misaligned";
+    case ErrorCode::device_mismatch: return "device_mismatch";
+    case ErrorCode::backend_unavailable: return "backend_unavailable";
+    case ErrorCode::cuda_failure: return "cuda_failure";
+  }
+  return "unknown";
+}
+
+}  // namespace actzip

@@ -1,0 +1,40 @@
+// What the codec layer hands to a backend: everything is validated, every pointer is on the backend's device.
+#pragma once
+
+#include <cstddef>
+
+#include "actzip/stream.hpp"
+#include "actzip/types.hpp"
+#include "format/element_order.hpp"
+#include "format/geometry.hpp"
+
+namespace actzip::codec {
+
+/// Elements in memory order. `Pointer` is `const void*` or `void*`.
+template <class Pointer>
+struct Elements {
+  Pointer data;
+  DType dtype;
+  format::ElementOrder order;
+};
+
+struct EncodeJob {
+  Elements<const void*> src;
+  format::Geometry geometry;
+  format::Sections sections;
+  std::byte* dst;        ///< sections.total bytes, all of which the backend writes
+  std::byte* workspace;  ///< `index`: the overflow word
+  Seed seed;
+  const Stream* stream;
+};
+
+struct DecodeJob {
+  const std::byte* src;
+  Elements<void*> dst;
+  format::Geometry geometry;
+  format::Sections sections;
+  Seed seed;
+  const Stream* stream;
+};
+
+}  // namespace actzip::codec

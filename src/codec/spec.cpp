@@ -1,0 +1,305 @@
+#include "actzip/spec.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "actzip/registry.hpp"
+#include "codec/message.hpp"
+
+namespace actzip {
+
+namespace {
+
+using codec::fail;
+
+// Every type of a field has two functions: its text, and the inverse, which says whether it understood the text.
+
+template <class Number>
+std::string number_text(Number value) {
+  std::array<char, 64> buffer{};
+  const auto [end, fault] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return {buffer.data(), end};
+}
+
+template <class Number>
+bool read_number(std::string_view text, Number& value) {
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return fault == std::errc{} && end == text.data() + text.size();
+}
+
+template <class Enum, std::size_t Count>
+bool read_name(std::string_view text, const std::array<Enum, Count>& values, Enum& value) {
+  for (const Enum candidate : values) {
+    if (text != to_string(candidate)) continue;
+    value = candidate;
+    return true;
+  }
+  return false;
+}
+
+constexpr std::array kRoundings = {Rounding::nearest, Rounding::stochastic, Rounding::dithered};
+constexpr std::array kStatsTypes = {StatsType::bf16, StatsType::f32};
+constexpr std::array kCastTypes = {DType::bf16, DType::f16};
+
+std::string text_of(Bits bits) { return number_text(bits.value); }
+std::string text_of(GroupSize group) { return number_text(group.value); }
+std::string text_of(std::int64_t value) { return number_text(value); }
+std::string text_of(float value) { return number_text(value); }
+std::string text_of(Rounding rounding) { return std::string(to_string(rounding)); }
+std::string text_of(StatsType stats) { return std::string(to_string(stats)); }
+std::string text_of(DType dtype) { return std::string(to_string(dtype)); }
+std::string text_of(bool mask_plane) { return mask_plane ? "mask" : ""; }
+
+bool read(std::string_view text, Bits& bits) { return read_number(text, bits.value); }
+bool read(std::string_view text, GroupSize& group) { return read_number(text, group.value); }
+bool read(std::string_view text, std::int64_t& value) { return read_number(text, value); }
+bool read(std::string_view text, float& value) { return read_number(text, value); }
+bool read(std::string_view text, Rounding& rounding) { return read_name(text, kRoundings, rounding); }
+bool read(std::string_view text, StatsType& stats) { return read_name(text, kStatsTypes, stats); }
+bool read(std::string_view text, DType& dtype) { return read_name(text, kCastTypes, dtype); }
+bool read(std::string_view text, bool& mask_plane) {
+  if (text != "mask") return false;
+  return mask_plane = true;
+}
+
+/// How a field is written: `2` and `dithered` stand by themselves, `group=128` has its name. Bits and the type of a
+/// cast are written even if they have their default.
+enum class Style { always_word, word, keyed };
+
+/// One member of a codec's parameters.
+template <class Spec>
+struct Field {
+  std::string_view name;
+  Style style;
+  std::string_view allowed;
+  std::function<bool(std::string_view, Spec&)> read;
+  std::function<std::string(const Spec&)> text;
+  std::function<bool(const Spec&)> valid;
+};
+
+template <class Spec, class Value, class Valid>
+Field<Spec> field(std::string_view name, Style style, std::string_view allowed, Value Spec::*member, Valid valid) {
+  return {name,
+          style,
+          allowed,
+          [member](std::string_view text, Spec& spec) { return read(text, spec.*member); },
+          [member](const Spec& spec) { return text_of(spec.*member); },
+          [member, valid](const Spec& spec) { return valid(spec.*member); }};
+}
+
+auto bits_up_to(int most) {
+  return [most](Bits bits) { return bits.value >= 1 && bits.value <= most; };
+}
+auto group_between(int least, int most) {
+  return [least, most](GroupSize group) {
+    return group.value >= least && group.value <= most && (group.value & (group.value - 1)) == 0;
+  };
+}
+bool is_rounding(Rounding rounding) { return rounding <= Rounding::dithered; }
+bool is_stats(StatsType stats) { return stats <= StatsType::f32; }
+bool is_number(float value) { return !std::isnan(value); }
+
+// The grammar of each codec, in the order of its canonical text.
+
+constexpr std::string_view kAnyNumber = "any number but NaN, with inf and -inf";
+
+const std::vector<Field<Affine>>& fields(const Affine& /*spec*/) {
+  static const std::vector<Field<Affine>> all = {
+      field("bits", Style::always_word, "1 to 8", &Affine::bits, bits_up_to(8)),
+      field("rounding", Style::word, "nearest, stochastic, dithered", &Affine::rounding, is_rounding),
+      field("group", Style::keyed, "32, 64, 128, 256, 512, 1024", &Affine::group, group_between(32, 1024)),
+      field("stats", Style::keyed, "bf16, f32", &Affine::stats, is_stats)};
+  return all;
+}
+
+const std::vector<Field<Rotated>>& fields(const Rotated& /*spec*/) {
+  static const std::vector<Field<Rotated>> all = {
+      field("bits", Style::always_word, "1 to 4", &Rotated::bits, bits_up_to(4)),
+      field("mask_plane", Style::word, "mask", &Rotated::mask_plane, [](bool) { return true; }),
+      field("group", Style::keyed, "128, 256", &Rotated::group, group_between(128, 256)),
+      field("stats", Style::keyed, "bf16, f32", &Rotated::stats, is_stats)};
+  return all;
+}
+
+const std::vector<Field<Mask>>& fields(const Mask& /*spec*/) {
+  static const std::vector<Field<Mask>> all = {field("lo", Style::keyed, kAnyNumber, &Mask::lo, is_number),
+                                               field("hi", Style::keyed, kAnyNumber, &Mask::hi, is_number),
+                                               field("off", Style::keyed, kAnyNumber, &Mask::off, is_number),
+                                               field("on", Style::keyed, kAnyNumber, &Mask::on, is_number)};
+  return all;
+}
+
+const std::vector<Field<Index>>& fields(const Index& /*spec*/) {
+  static const std::vector<Field<Index>> all = {
+      field("bound", Style::keyed, "1 to 4294967296", &Index::bound,
+            [](std::int64_t bound) { return bound >= 1 && bound <= std::int64_t{1} << 32; })};
+  return all;
+}
+
+const std::vector<Field<Cast>>& fields(const Cast& /*spec*/) {
+  static const std::vector<Field<Cast>> all = {
+      field("type", Style::always_word, "bf16, f16", &Cast::to,
+            [](DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; })};
+  return all;
+}
+
+const std::vector<Field<Copy>>& fields(const Copy& /*spec*/) {
+  static const std::vector<Field<Copy>> none;
+  return none;
+}
+
+std::string name_of(const CodecSpec& spec) { return std::string(codec_info(spec).name); }
+
+std::string not_supported(std::string_view field, std::string_view given, const CodecSpec& spec,
+                          std::string_view allowed) {
+  return fmt::format("{}={} is not supported by {} (allowed: {})", field, given, name_of(spec), allowed);
+}
+
+/// What no single field can tell; empty if nothing is wrong.
+template <class Spec>
+std::string fault_between_fields(const Spec& /*spec*/) {
+  return {};
+}
+std::string fault_between_fields(const Mask& spec) {
+  if (spec.lo < spec.hi) return {};
+  return fmt::format("lo={}, hi={} is not supported by mask (allowed: lo < hi)", text_of(spec.lo), text_of(spec.hi));
+}
+
+/// What is wrong with a spec, as the end of a message; empty if nothing is.
+std::string fault_of(const CodecSpec& spec) {
+  return std::visit(
+      [&](const auto& codec) {
+        for (const auto& field : fields(codec)) {
+          if (!field.valid(codec)) return not_supported(field.name, field.text(codec), spec, field.allowed);
+        }
+        return fault_between_fields(codec);
+      },
+      spec);
+}
+
+/// Reads the parts behind the name into one codec's fields, each at most once.
+template <class Spec>
+class PartReader {
+ public:
+  explicit PartReader(Spec& spec) : spec_(spec), seen_(fields(spec).size()) {}
+
+  /// Empty, or what is wrong.
+  std::string take(std::string_view part) {
+    const std::size_t equals = part.find('=');
+    const bool keyed = equals != std::string_view::npos;
+    const std::string_view value = keyed ? part.substr(equals + 1) : part;
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
+      const Field<Spec>& field = fields(spec_)[i];
+      if (keyed != (field.style == Style::keyed)) continue;
+      if (keyed && field.name != part.substr(0, equals)) continue;
+      if (!field.read(value, spec_)) {
+        if (keyed) return not_supported(field.name, value, spec_, field.allowed);
+        continue;
+      }
+      if (seen_[i]) return fmt::format("{} is given twice (allowed: once)", field.name);
+      seen_[i] = true;
+      return {};
+    }
+    return fmt::format("'{}' is not a part of {} (allowed: {})", part, name_of(spec_), codec_info(spec_).grammar);
+  }
+
+ private:
+  Spec& spec_;
+  std::vector<bool> seen_;
+};
+
+/// The codec of that name with its defaults.
+template <std::size_t... Numbers>
+std::optional<CodecSpec> default_spec(std::string_view name, std::index_sequence<Numbers...> /*codecs*/) {
+  std::optional<CodecSpec> found;
+  ((name == codecs()[Numbers].name ? void(found.emplace(std::in_place_index<Numbers>)) : void()), ...);
+  return found;
+}
+
+std::string codec_names() {
+  std::string names;
+  for (const CodecInfo& info : codecs()) names.append(names.empty() ? "" : ", ").append(info.name);
+  return names;
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (std::size_t colon = 0; (colon = text.find(':')) != std::string_view::npos; text.remove_prefix(colon + 1)) {
+    parts.push_back(text.substr(0, colon));
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+}  // namespace
+
+std::string_view to_string(Rounding rounding) noexcept {
+  switch (rounding) {
+    case Rounding::nearest: return "nearest";
+    case Rounding::stochastic: return "stochastic";
+    case Rounding::dithered: return "dithered";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(StatsType stats) noexcept {
+  switch (stats) {
+    case StatsType::bf16: return "bf16";
+    case StatsType::f32: return "f32";
+  }
+  return "unknown";
+}
+
+std::string to_string(const CodecSpec& spec) {
+  std::string result = name_of(spec);
+  std::visit(
+      [&]<class Spec>(const Spec& codec) {
+        for (const Field<Spec>& field : fields(codec)) {
+          // Text and not values, because -0 equals 0 but decodes to something else.
+          const std::string text = field.text(codec);
+          if (field.style != Style::always_word && text == field.text(Spec{})) continue;
+          result += ':';
+          if (field.style == Style::keyed) result.append(field.name).append("=");
+          result += text;
+        }
+      },
+      spec);
+  return result;
+}
+
+CodecSpec parse_spec(std::string_view text) {
+  const std::vector<std::string_view> parts = split(text);
+  std::optional<CodecSpec> spec =
+      default_spec(parts.front(), std::make_index_sequence<std::variant_size_v<CodecSpec>>{});
+  if (!spec) {
+    fail(ErrorCode::invalid_spec, "parse_spec: '{}': '{}' is not a codec (allowed: {})", text, parts.front(),
+         codec_names());
+  }
+  std::visit(
+      [&](auto& codec) {
+        PartReader reader(codec);
+        for (std::size_t i = 1; i < parts.size(); ++i) {
+          const std::string fault = reader.take(parts[i]);
+          if (!fault.empty()) fail(ErrorCode::invalid_spec, "parse_spec: '{}': {}", text, fault);
+        }
+      },
+      *spec);
+  if (const std::string fault = fault_of(*spec); !fault.empty()) {
+    fail(ErrorCode::invalid_spec, "parse_spec: '{}': {}", text, fault);
+  }
+  return *spec;
+}
+
+void codec::check_spec(std::string_view call, const CodecSpec& spec) {
+  if (const std::string fault = fault_of(spec); !fault.empty()) {
+    fail(ErrorCode::invalid_spec, "{}: '{}': {}", call, to_string(spec), fault);
+  }
+}
+
+void validate(const CodecSpec& spec) { codec::check_spec("validate", spec); }
+
+}  // namespace actzip

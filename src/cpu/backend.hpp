@@ -1,0 +1,23 @@
+// The CPU backend: one pair of functions for each codec. Jobs are validated and not empty.
+#pragma once
+
+#include "actzip/spec.hpp"
+#include "codec/job.hpp"
+
+namespace actzip::cpu {
+
+void encode(const Affine& spec, const codec::EncodeJob& job);
+void encode(const Rotated& spec, const codec::EncodeJob& job);
+void encode(const Mask& spec, const codec::EncodeJob& job);
+void encode(const Index& spec, const codec::EncodeJob& job);
+void encode(const Cast& spec, const codec::EncodeJob& job);
+void encode(const Copy& spec, const codec::EncodeJob& job);
+
+void decode(const Affine& spec, const codec::DecodeJob& job);
+void decode(const Rotated& spec, const codec::DecodeJob& job);
+void decode(const Mask& spec, const codec::DecodeJob& job);
+void decode(const Index& spec, const codec::DecodeJob& job);
+void decode(const Cast& spec, const codec::DecodeJob& job);
+void decode(const Copy& spec, const codec::DecodeJob& job);
+
+}  // namespace actzip::cpu

@@ -1,0 +1,52 @@
+// The loops of one instruction set. The files in src/cpu/loops are built once for each level, every time into a
+// namespace of its own, and reach the rest of the backend through the table declared here alone.
+#pragma once
+
+#include <cstdint>
+
+#include "actzip/spec.hpp"
+#include "codec/job.hpp"
+#include "math/hash.hpp"
+
+namespace actzip::cpu {
+
+/// Elements of a unit of work of the codecs that have no groups: whole words at every width.
+inline constexpr int kBlock = 1024;
+
+/// Units [first, last) of a job: its groups, or blocks of kBlock elements.
+struct Range {
+  std::int64_t first;
+  std::int64_t last;
+};
+
+/// A loop does a range of a job on the calling thread. Ranges of one job may run at the same time.
+template <class Spec>
+using EncodeLoop = void (*)(const Spec& spec, const codec::EncodeJob& job, math::HashKey key, Range range);
+template <class Spec>
+using DecodeLoop = void (*)(const Spec& spec, const codec::DecodeJob& job, math::HashKey key, Range range);
+
+template <class Spec>
+struct CodecLoops {
+  EncodeLoop<Spec> encode;
+  DecodeLoop<Spec> decode;
+};
+
+/// One pair for each codec; `loops.CodecLoops<Affine>::encode` is the one of affine.
+struct Loops : CodecLoops<Affine>,
+               CodecLoops<Rotated>,
+               CodecLoops<Mask>,
+               CodecLoops<Index>,
+               CodecLoops<Cast>,
+               CodecLoops<Copy> {};
+
+namespace base {
+extern const Loops kLoops;
+}
+namespace avx2 {
+extern const Loops kLoops;
+}
+namespace avx512 {
+extern const Loops kLoops;
+}
+
+}  // namespace actzip::cpu

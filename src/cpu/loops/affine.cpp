@@ -1,0 +1,171 @@
+// affine: format.md, section 6. A group is widened, measured, quantized to bytes and packed, all in the first cache.
+#include "math/affine.hpp"
+
+#include "cpu/loops/elements.hpp"
+#include "cpu/loops/groups.hpp"
+#include "cpu/loops/pack.hpp"
+
+namespace actzip::cpu::ACTZIP_CPU_LEVEL {
+namespace {
+
+constexpr int kMaxGroup = 1024;
+
+/// What a thread works in. The arrays of a small group lie close together, because a load waits for a store whose
+/// address differs from its own by a multiple of 4 KiB.
+class Scratch {
+ public:
+  explicit Scratch(int group) : group_(group) {}
+
+  /// Values of group `g`; those of the one before are kept.
+  float* values(std::int64_t g) { return reinterpret_cast<float*>(memory_) + g % 2 * group_; }
+  std::uint8_t* noise() { return memory_ + 8 * group_; }
+  std::uint8_t* codes() { return memory_ + 9 * group_; }
+  std::byte* packed() { return reinterpret_cast<std::byte*>(memory_) + 10 * group_; }
+
+ private:
+  int group_;
+  alignas(64) std::uint8_t memory_[11 * kMaxGroup] = {};
+};
+
+/// The noise bytes of group `g`: byte by byte what the words hold in memory.
+void fill_noise(math::HashKey key, std::int64_t g, int group, std::uint8_t* noise) {
+  const std::int64_t counter = g * group / 4;
+  const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
+  Words counters = static_cast<std::uint32_t>(counter) + iota();
+  for (int i = 0; i < group; i += 4 * kLanes, counters += static_cast<std::uint32_t>(kLanes)) {
+    store(noise + i, math::hash_word<Words>(upper, counters));
+  }
+}
+
+struct Extremes {
+  float lo;
+  float hi;
+};
+
+/// Of `count` values, a multiple of 2 * kLanes; both are NaN if any value is.
+Extremes extremes(const float* x, int count) {
+  Floats lo = load<Floats>(x);
+  Floats hi = lo;
+  Floats lo2 = lo;
+  Floats hi2 = lo;
+  NanWatch nan;
+  for (int i = 0; i < count; i += 2 * kLanes) {
+    const Floats a = load<Floats>(x + i);
+    const Floats b = load<Floats>(x + i + kLanes);
+    lo = min(a, lo);
+    hi = max(a, hi);
+    lo2 = min(b, lo2);
+    hi2 = max(b, hi2);
+    nan.see(a, b);
+  }
+  if (nan.any()) return {math::float_of(math::kNanF32), math::float_of(math::kNanF32)};
+  return {reduce(min(lo, lo2), min), reduce(max(hi, hi2), max)};
+}
+
+/// Quantizes and packs `count` values, a multiple of kPackStep.
+template <int Bits, bool Noisy>
+void quantize(const float* x, int count, const math::AffineGroup& group, const std::uint8_t* noise, std::byte* packed) {
+  for (int i = 0; i < count; i += kPackStep) {
+    Words codes[4];
+    for (int j = 0; j < 4; ++j) {
+      const int at = i + j * kLanes;
+      const Words own = Noisy ? load_bytes(noise + at) : Words{};
+      codes[j] = math::affine_quantize<Noisy, Floats, Words>(load<Floats>(x + at), group, own);
+    }
+    pack_lanes<Bits>(codes, packed + i / 8 * Bits);
+  }
+}
+
+/// A group that has been read.
+struct Measured {
+  format::GroupRange range;
+  const float* x;  ///< its values, and behind them some of its own up to a multiple of kPackStep
+  math::AffineGroup group;
+};
+
+template <int Bits>
+Measured measure(const Affine& spec, const codec::EncodeJob& job, std::int64_t g, FloatReader& reader, float* buffer) {
+  Measured result;
+  result.range = format::group_range(job.geometry, g);
+  const int count = result.range.count;
+  const int padded = round_up(count, kPackStep);
+  result.x = padded == count ? reader.next(count, buffer) : reader.read(count, buffer);
+  for (int i = count; i < padded; ++i) buffer[i] = buffer[0];
+  const Extremes found = extremes(result.x, padded);
+  result.group = math::affine_group<Bits>(found.lo, found.hi, spec.stats);
+  return result;
+}
+
+/// A group is measured before the one in front of it is quantized: the steps of the one fill the waits of the other.
+template <int Bits, bool Noisy>
+void encode_groups(const Affine& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
+  Scratch scratch(job.geometry.group);
+  FloatReader reader(job.src, format::group_range(job.geometry, groups.first).first);
+  Measured next = measure<Bits>(spec, job, groups.first, reader, scratch.values(groups.first));
+  for (std::int64_t g = groups.first; g < groups.last; ++g) {
+    const Measured now = next;
+    if (g + 1 < groups.last) next = measure<Bits>(spec, job, g + 1, reader, scratch.values(g + 1));
+    store_stats(job.dst + job.sections.stats, spec.stats, g, {now.group.min, now.group.step});
+
+    std::byte* const dst = job.dst + codes_offset(job.geometry, job.sections, now.range, Bits);
+    const int padded = round_up(now.range.count, kPackStep);
+    if (now.group.keep == 0) {
+      __builtin_memset(dst, 0, static_cast<std::size_t>(word_bytes(now.range.count, Bits)));
+      continue;
+    }
+    if (Noisy) fill_noise(key, g, job.geometry.group, scratch.noise());
+    const bool whole = padded == now.range.count;
+    quantize<Bits, Noisy>(now.x, padded, now.group, scratch.noise(), whole ? dst : scratch.packed());
+    if (!whole) copy_packed(dst, scratch.packed(), now.range.count, Bits);
+  }
+}
+
+template <int Bits, bool Dithered>
+void decode_groups(const Affine& spec, const codec::DecodeJob& job, math::HashKey key, Range groups) {
+  Scratch scratch(job.geometry.group);
+  FloatWriter<> writer(job.dst, format::group_range(job.geometry, groups.first).first);
+  for (std::int64_t g = groups.first; g < groups.last; ++g) {
+    const format::GroupRange range = format::group_range(job.geometry, g);
+    const std::byte* src = job.src + codes_offset(job.geometry, job.sections, range, Bits);
+    if (range.count % kPackStep != 0) {
+      __builtin_memcpy(scratch.packed(), src, static_cast<std::size_t>(word_bytes(range.count, Bits)));
+      src = scratch.packed();
+    }
+    unpack<Bits>(src, round_up(range.count, kPackStep), scratch.codes());
+    if (Dithered) fill_noise(key, g, job.geometry.group, scratch.noise());
+    const auto [min, step] = load_stats(job.src + job.sections.stats, spec.stats, g);
+    const float bound = magnitude(min) + (1 << Bits) * magnitude(step);
+    writer.write(range.count, bound, [&, min = min, step = step](std::int64_t i) {
+      const Words noise = Dithered ? load_bytes(scratch.noise() + i) : Words{};
+      return math::affine_dequantize<Dithered, Floats, Words>(load_bytes(scratch.codes() + i), min, step, noise);
+    });
+  }
+}
+
+template <int Bits>
+void encode_bits(const Affine& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
+  const bool noisy = spec.rounding != Rounding::nearest;
+  (noisy ? encode_groups<Bits, true> : encode_groups<Bits, false>)(spec, job, key, groups);
+}
+
+template <int Bits>
+void decode_bits(const Affine& spec, const codec::DecodeJob& job, math::HashKey key, Range groups) {
+  const bool dithered = spec.rounding == Rounding::dithered;
+  (dithered ? decode_groups<Bits, true> : decode_groups<Bits, false>)(spec, job, key, groups);
+}
+
+}  // namespace
+
+void encode(const Affine& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
+  static constexpr EncodeLoop<Affine> kByBits[] = {encode_bits<1>, encode_bits<2>, encode_bits<3>, encode_bits<4>,
+                                                   encode_bits<5>, encode_bits<6>, encode_bits<7>, encode_bits<8>};
+  kByBits[spec.bits.value - 1](spec, job, key, groups);
+}
+
+void decode(const Affine& spec, const codec::DecodeJob& job, math::HashKey key, Range groups) {
+  static constexpr DecodeLoop<Affine> kByBits[] = {decode_bits<1>, decode_bits<2>, decode_bits<3>, decode_bits<4>,
+                                                   decode_bits<5>, decode_bits<6>, decode_bits<7>, decode_bits<8>};
+  kByBits[spec.bits.value - 1](spec, job, key, groups);
+}
+
+}  // namespace actzip::cpu::ACTZIP_CPU_LEVEL

@@ -1,0 +1,9 @@
+#include "cpu/loops/level.hpp"
+
+namespace actzip::cpu::ACTZIP_CPU_LEVEL {
+
+// Each name stands for the overload of its place's codec.
+constinit const Loops kLoops = {{encode, decode}, {encode, decode}, {encode, decode},
+                                {encode, decode}, {encode, decode}, {encode, decode}};
+
+}  // namespace actzip::cpu::ACTZIP_CPU_LEVEL

@@ -1,0 +1,24 @@
+// The CUDA backend: one pair of functions for each codec; each launches one kernel on the job's stream.
+// Jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
+#pragma once
+
+#include "actzip/spec.hpp"
+#include "codec/job.hpp"
+
+namespace actzip::cuda {
+
+void encode(const Affine& spec, const codec::EncodeJob& job);
+void encode(const Rotated& spec, const codec::EncodeJob& job);
+void encode(const Mask& spec, const codec::EncodeJob& job);
+void encode(const Index& spec, const codec::EncodeJob& job);
+void encode(const Cast& spec, const codec::EncodeJob& job);
+void encode(const Copy& spec, const codec::EncodeJob& job);
+
+void decode(const Affine& spec, const codec::DecodeJob& job);
+void decode(const Rotated& spec, const codec::DecodeJob& job);
+void decode(const Mask& spec, const codec::DecodeJob& job);
+void decode(const Index& spec, const codec::DecodeJob& job);
+void decode(const Cast& spec, const codec::DecodeJob& job);
+void decode(const Copy& spec, const codec::DecodeJob& job);
+
+}  // namespace actzip::cuda

@@ -1,0 +1,221 @@
+// Eight neighbouring elements in registers, and how they come from memory and go back.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/launch.cuh"
+#include "format/element_order.hpp"
+
+namespace actzip::cuda {
+
+/// Eight elements of T as 32-bit words, so that packed arithmetic can work on them in place.
+template <class T>
+struct Chunk {
+  static constexpr int kWords = kChunk * static_cast<int>(sizeof(T)) / 4;
+  std::uint32_t w[kWords];
+
+  [[nodiscard]] __device__ T get(int i) const {
+    if constexpr (sizeof(T) == 8) {
+      return static_cast<T>(static_cast<std::uint64_t>(w[2 * i]) | static_cast<std::uint64_t>(w[2 * i + 1]) << 32);
+    } else if constexpr (sizeof(T) == 4) {
+      return __builtin_bit_cast(T, w[i]);
+    } else {
+      constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
+      return static_cast<T>(w[i / kPerWord] >> (i % kPerWord * 8 * static_cast<int>(sizeof(T))));
+    }
+  }
+
+  /// For chunks that start as zeros.
+  __device__ void set(int i, T value) {
+    if constexpr (sizeof(T) == 8) {
+      w[2 * i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(value));
+      w[2 * i + 1] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(value) >> 32);
+    } else if constexpr (sizeof(T) == 4) {
+      w[i] = __builtin_bit_cast(std::uint32_t, value);
+    } else {
+      constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
+      const auto bits = static_cast<std::make_unsigned_t<T>>(value);
+      w[i / kPerWord] |= static_cast<std::uint32_t>(bits) << (i % kPerWord * 8 * static_cast<int>(sizeof(T)));
+    }
+  }
+};
+
+/// A run of memory that starts at a multiple of 16 bytes. Chunks start at multiples of 8 elements.
+template <class T>
+class DenseAccess {
+ public:
+  static constexpr bool kDense = true;
+
+  DenseAccess(const void* data, const format::ElementOrder& /*order*/)
+      : data_(static_cast<T*>(const_cast<void*>(data))) {}
+
+  /// Elements [first, first + count); the others are 0.
+  [[nodiscard]] __device__ Chunk<T> load(std::int64_t first, int count) const {
+    Chunk<T> chunk = {};
+    if (count >= kChunk) {
+      if constexpr (sizeof(T) == 1) {
+        const uint2 v = __ldcs(reinterpret_cast<const uint2*>(data_ + first));
+        chunk.w[0] = v.x;
+        chunk.w[1] = v.y;
+      } else {
+#pragma unroll
+        for (int k = 0; k < Chunk<T>::kWords / 4; ++k) {
+          const uint4 v = __ldcs(reinterpret_cast<const uint4*>(data_ + first) + k);
+          chunk.w[4 * k] = v.x;
+          chunk.w[4 * k + 1] = v.y;
+          chunk.w[4 * k + 2] = v.z;
+          chunk.w[4 * k + 3] = v.w;
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if (i < count) chunk.set(i, data_[first + i]);
+      }
+    }
+    return chunk;
+  }
+
+  __device__ void store(std::int64_t first, int count, const Chunk<T>& chunk) const {
+    if (count >= kChunk) {
+      if constexpr (sizeof(T) == 1) {
+        __stcs(reinterpret_cast<uint2*>(data_ + first), make_uint2(chunk.w[0], chunk.w[1]));
+      } else {
+#pragma unroll
+        for (int k = 0; k < Chunk<T>::kWords / 4; ++k) {
+          __stcs(reinterpret_cast<uint4*>(data_ + first) + k,
+                 make_uint4(chunk.w[4 * k], chunk.w[4 * k + 1], chunk.w[4 * k + 2], chunk.w[4 * k + 3]));
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if (i < count) data_[first + i] = chunk.get(i);
+      }
+    }
+  }
+
+ private:
+  T* data_;
+};
+
+/// Not inlined: eight copies of its divisions in every kernel would cost more time to compile than they save.
+[[nodiscard]] __device__ __noinline__ static std::int64_t strided_offset(const format::ElementOrder& order, std::int64_t i) {
+  return order.offset(i);
+}
+
+/// Any other view: elements one by one.
+template <class T>
+class StridedAccess {
+ public:
+  static constexpr bool kDense = false;
+
+  StridedAccess(const void* data, const format::ElementOrder& order)
+      : data_(static_cast<T*>(const_cast<void*>(data))), order_(order) {}
+
+  [[nodiscard]] __device__ Chunk<T> load(std::int64_t first, int count) const {
+    Chunk<T> chunk = {};
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      if (i < count) chunk.set(i, data_[strided_offset(order_, first + i)]);
+    }
+    return chunk;
+  }
+
+  __device__ void store(std::int64_t first, int count, const Chunk<T>& chunk) const {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      if (i < count) data_[strided_offset(order_, first + i)] = chunk.get(i);
+    }
+  }
+
+ private:
+  T* data_;
+  format::ElementOrder order_;
+};
+
+/// body.operator()<Access>() with the access that fits: dense needs a run of memory, 16-byte alignment, and groups that
+/// start at multiples of 8 elements.
+template <class T, class Body>
+void with_access(const void* data, const format::ElementOrder& order, bool flat, Body&& body) {
+  if (order.dense() && flat && reinterpret_cast<std::uintptr_t>(data) % 16 == 0) {
+    return body(DenseAccess<T>(data, order));
+  }
+  body(StridedAccess<T>(data, order));
+}
+
+/// Sets the elements from `count` on to the first one, so that they change no minimum and no maximum.
+template <class T>
+__device__ __forceinline__ void repeat_first(Chunk<T>& chunk, int count) {
+#pragma unroll
+  for (int i = 1; i < kChunk; ++i) {
+    if (i >= count) chunk.set(i, chunk.get(0));
+  }
+}
+
+/// format::group_range() as a call: see strided_offset().
+[[nodiscard]] __device__ __noinline__ static format::GroupRange group_range_of(const format::Geometry& geometry,
+                                                                               std::int64_t g) {
+  return format::group_range(geometry, g);
+}
+
+/// Stores the `Bits` bytes of eight codes, but nothing at or beyond `room` bytes. `dst` is a multiple of the natural
+/// unit of `Bits` bytes.
+template <int Bits>
+__device__ __forceinline__ void store_codes(std::byte* dst, std::uint64_t packed, std::int64_t room) {
+  if (room >= Bits) {
+    if constexpr (Bits % 4 == 0) {
+#pragma unroll
+      for (int k = 0; k < Bits / 4; ++k) {
+        reinterpret_cast<std::uint32_t*>(dst)[k] = static_cast<std::uint32_t>(packed >> (32 * k));
+      }
+    } else if constexpr (Bits % 2 == 0) {
+#pragma unroll
+      for (int k = 0; k < Bits / 2; ++k) {
+        reinterpret_cast<std::uint16_t*>(dst)[k] = static_cast<std::uint16_t>(packed >> (16 * k));
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < Bits; ++k) dst[k] = static_cast<std::byte>(packed >> (8 * k));
+    }
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < Bits; ++k) {
+    if (k < room) dst[k] = static_cast<std::byte>(packed >> (8 * k));
+  }
+}
+
+/// The `Bits` bytes of eight codes; bytes at or beyond `room` read as 0.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint64_t load_codes(const std::byte* src, std::int64_t room) {
+  std::uint64_t packed = 0;
+  if (room >= Bits) {
+    if constexpr (Bits % 4 == 0) {
+#pragma unroll
+      for (int k = 0; k < Bits / 4; ++k) {
+        packed |= static_cast<std::uint64_t>(reinterpret_cast<const std::uint32_t*>(src)[k]) << (32 * k);
+      }
+    } else if constexpr (Bits % 2 == 0) {
+#pragma unroll
+      for (int k = 0; k < Bits / 2; ++k) {
+        packed |= static_cast<std::uint64_t>(reinterpret_cast<const std::uint16_t*>(src)[k]) << (16 * k);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < Bits; ++k) {
+        packed |= static_cast<std::uint64_t>(static_cast<std::uint8_t>(src[k])) << (8 * k);
+      }
+    }
+    return packed;
+  }
+#pragma unroll
+  for (int k = 0; k < Bits; ++k) {
+    if (k < room) packed |= static_cast<std::uint64_t>(static_cast<std::uint8_t>(src[k])) << (8 * k);
+  }
+  return packed;
+}
+
+}  // namespace actzip::cuda

@@ -1,0 +1,87 @@
+// Launching: the shape of every grid, the seed as a kernel sees it, and the one place where a launch is checked.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+#include "actzip/error.hpp"
+#include "actzip/stream.hpp"
+#include "format/geometry.hpp"
+#include "math/hash.hpp"
+
+namespace actzip::cuda {
+
+inline constexpr int kThreads = 256;
+inline constexpr int kWarp = 32;
+inline constexpr int kChunk = 8;           ///< neighbouring elements that one lane holds
+inline constexpr int kChunksPerLane = 4;   ///< chunks a lane holds at once: enough loads in flight
+inline constexpr int kTile = kWarp * kChunk * kChunksPerLane;  ///< padded elements that one warp works on: 1,024
+
+/// The warp's tile and the lane's place in it.
+struct Place {
+  std::int64_t tile;
+  int lane;
+};
+
+__device__ __forceinline__ Place place() {
+  const auto thread = static_cast<int>(threadIdx.x);
+  return {static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + thread / kWarp, thread % kWarp};
+}
+
+/// The seed as a kernel argument: its key if the host knows it, else where it lies.
+class KernelSeed {
+ public:
+  explicit KernelSeed(Seed seed) : key_(math::hash_key(seed.value())), address_(seed.address()) {}
+
+  [[nodiscard]] __device__ math::HashKey key() const {
+    return address_ == nullptr ? key_ : math::hash_key(*address_);
+  }
+
+ private:
+  math::HashKey key_;
+  const std::uint64_t* address_;
+};
+
+/// The bytes between the end of each section and the next: written as zeros by the first warp of the grid.
+struct Padding {
+  std::byte* buffer;
+  std::int64_t first[3];
+  std::int64_t last[3];
+
+  Padding(std::byte* buffer, const format::Sections& s)
+      : buffer(buffer),
+        first{s.stats + s.stats_used, s.codes + s.codes_used, s.mask + s.mask_used},
+        last{s.codes, s.mask, s.total} {}
+
+  __device__ void zero() const {
+    if (blockIdx.x != 0 || threadIdx.x >= 16) return;
+    for (int section = 0; section < 3; ++section) {
+      const std::int64_t i = first[section] + threadIdx.x;
+      if (i < last[section]) buffer[i] = std::byte{0};
+    }
+  }
+};
+
+/// Launches `kernel` on enough blocks for `tiles` warps.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), std::int64_t tiles, const Stream& stream, Arguments&&... arguments) {
+  constexpr std::int64_t kWarpsPerBlock = kThreads / kWarp;
+  constexpr std::int64_t kMostBlocks = 0x7fffffff;
+  const std::int64_t blocks = format::ceil_div(tiles, kWarpsPerBlock);
+  if (blocks > kMostBlocks) {
+    throw Error(ErrorCode::invalid_view, "cuda: a tensor of " + std::to_string(tiles) + " tiles of 1024 elements; at most " +
+                                             std::to_string(kMostBlocks * kWarpsPerBlock) + " fit into one launch");
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kThreads);
+  config.stream = static_cast<cudaStream_t>(stream.handle());
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  if (status != cudaSuccess) {
+    throw Error(ErrorCode::cuda_failure, std::string("cuda: launch refused: ") + cudaGetErrorString(status));
+  }
+}
+
+}  // namespace actzip::cuda

@@ -1,0 +1,118 @@
+// `cast` and `copy` on CUDA: elementwise, from any view to a run of bytes and back.
+#include <cstdint>
+
+#include "cuda/backend.hpp"
+#include "cuda/chunk.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/values.cuh"
+#include "dispatch.hpp"
+
+namespace actzip::cuda {
+namespace {
+
+/// What happens to a chunk on its way.
+template <class T>
+struct Same {
+  using From = T;
+  using To = T;
+  __device__ static Chunk<T> apply(const Chunk<T>& chunk) { return chunk; }
+};
+
+/// IEEE conversion with canonical NaN; Saturating for decoding, where finite values stay finite.
+template <DType Source, DType Target, bool Saturating>
+struct Convert {
+  using From = Storage<Source>;
+  using To = Storage<Target>;
+  __device__ static Chunk<To> apply(const Chunk<From>& chunk) {
+    Chunk<To> out = {};
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const float x = widen<Source>(chunk, i);
+      if constexpr (Saturating || Target == DType::f32) {
+        out.set(i, math::Element<Target>::narrow(x));
+      } else if constexpr (Target == DType::bf16) {
+        out.set(i, math::f32_to_bf16(x));
+      } else {
+        out.set(i, math::f32_to_f16(x));
+      }
+    }
+    return out;
+  }
+};
+
+template <class Operation, class Source, class Target>
+__global__ void __launch_bounds__(kThreads) map_kernel(Source src, Target dst, std::int64_t elems, Padding padding) {
+  padding.zero();
+  const auto [tile, lane] = place();
+  Chunk<typename Operation::From> chunks[kChunksPerLane];
+  int counts[kChunksPerLane];
+#pragma unroll
+  for (int j = 0; j < kChunksPerLane; ++j) {
+    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+    counts[j] = static_cast<int>(min(max(elems - first, std::int64_t{0}), std::int64_t{kChunk}));
+    chunks[j] = src.load(first, counts[j]);
+  }
+#pragma unroll
+  for (int j = 0; j < kChunksPerLane; ++j) {
+    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+    if (counts[j] > 0) dst.store(first, counts[j], Operation::apply(chunks[j]));
+  }
+}
+
+template <class Operation>
+void encode_by(const codec::EncodeJob& job) {
+  using Bytes = DenseAccess<typename Operation::To>;
+  with_access<typename Operation::From>(job.src.data, job.src.order, true, [&](auto access) {
+    // The run's own padding to 4 bytes is not an element either: it is zeroed with the section's.
+    format::Sections exact = job.sections;
+    exact.codes_used = job.geometry.elems * static_cast<std::int64_t>(sizeof(typename Operation::To));
+    launch(map_kernel<Operation, decltype(access), Bytes>, format::ceil_div(job.geometry.elems, kTile), *job.stream,
+           access, Bytes(job.dst, job.src.order), job.geometry.elems, Padding(job.dst, exact));
+  });
+}
+
+template <class Operation>
+void decode_by(const codec::DecodeJob& job) {
+  using Bytes = DenseAccess<typename Operation::From>;
+  with_access<typename Operation::To>(job.dst.data, job.dst.order, true, [&](auto access) {
+    launch(map_kernel<Operation, Bytes, decltype(access)>, format::ceil_div(job.geometry.elems, kTile), *job.stream,
+           Bytes(job.src, job.dst.order), access, job.geometry.elems, Padding(nullptr, format::Sections{}));
+  });
+}
+
+/// body.operator()<T>() with an integer type of the element's size.
+template <class Body>
+void with_element_size(DType dtype, Body&& body) {
+  switch (dtype_bytes(dtype)) {
+    case 1: return body.template operator()<std::uint8_t>();
+    case 2: return body.template operator()<std::uint16_t>();
+    case 4: return body.template operator()<std::uint32_t>();
+    default: return body.template operator()<std::uint64_t>();
+  }
+}
+
+}  // namespace
+
+void encode(const Copy& /*spec*/, const codec::EncodeJob& job) {
+  with_element_size(job.src.dtype, [&]<class T>() { encode_by<Same<T>>(job); });
+}
+
+void decode(const Copy& /*spec*/, const codec::DecodeJob& job) {
+  with_element_size(job.dst.dtype, [&]<class T>() { decode_by<Same<T>>(job); });
+}
+
+void encode(const Cast& spec, const codec::EncodeJob& job) {
+  with_float(job.src.dtype, [&]<DType Type>() {
+    if (spec.to == DType::bf16) return encode_by<Convert<Type, DType::bf16, false>>(job);
+    encode_by<Convert<Type, DType::f16, false>>(job);
+  });
+}
+
+void decode(const Cast& spec, const codec::DecodeJob& job) {
+  with_float(job.dst.dtype, [&]<DType Type>() {
+    if (spec.to == DType::bf16) return decode_by<Convert<DType::bf16, Type, false>>(job);
+    decode_by<Convert<DType::f16, Type, false>>(job);
+  });
+}
+
+}  // namespace actzip::cuda

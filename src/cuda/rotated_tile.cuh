@@ -1,0 +1,315 @@
+// The steps of `rotated` on one tile: 1,024 padded elements in the registers of a warp, as four *blocks* of 256, eight
+// elements of each in every lane. A block is one group of 256 or two of 128.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/chunk.cuh"
+#include "cuda/hadamard.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/values.cuh"
+#include "format/bits.hpp"
+#include "math/rotated.hpp"
+
+namespace actzip::cuda {
+
+inline constexpr int kBlocks = kChunksPerLane;
+inline constexpr int kBlock = kWarp * kChunk;
+
+/// Sums over the groups of a tile. Four sums are reduced together: two exchanges of halves leave one of them in each
+/// lane, then three (or two) more steps complete it, instead of five steps for each.
+class GroupSums {
+ public:
+  /// `top_bit`: the bit of the lane that tells two groups of 128 apart.
+  __device__ GroupSums(int lane, int group, int top_bit) : lane_(lane), split_(group == 128 ? 1 << top_bit : 0) {}
+
+  /// The block whose sum reduce() leaves in this lane.
+  [[nodiscard]] __device__ int block() const { return (lane_ & 1) | ((lane_ >> 1) & 2); }
+  /// Whether this lane speaks for its group: one lane in each does.
+  [[nodiscard]] __device__ bool speaks() const { return (lane_ & ~5 & ~split_) == 0; }
+  /// 1 for the second group of 128 of a block.
+  [[nodiscard]] __device__ int half() const { return (lane_ & split_) != 0 ? 1 : 0; }
+
+  [[nodiscard]] __device__ float reduce(const float (&v)[kBlocks]) const {
+    const bool odd = (lane_ & 1) != 0;
+    const bool upper = (lane_ & 4) != 0;
+    const float low = (odd ? v[1] : v[0]) + __shfl_xor_sync(~0U, odd ? v[0] : v[1], 1);
+    const float high = (odd ? v[3] : v[2]) + __shfl_xor_sync(~0U, odd ? v[2] : v[3], 1);
+    float sum = (upper ? high : low) + __shfl_xor_sync(~0U, upper ? low : high, 4);
+#pragma unroll
+    for (int bit = 2; bit <= 16; bit *= bit == 2 ? 4 : 2) {
+      const float other = __shfl_xor_sync(~0U, sum, bit);
+      sum += bit == split_ ? 0.0F : other;
+    }
+    return sum;
+  }
+
+  /// The value that belongs to this lane's group in `block`, from the lanes that reduce() left it in.
+  [[nodiscard]] __device__ float of_block(float value, int block) const {
+    return __shfl_sync(~0U, value, (block & 1) | ((block & 2) << 1) | (lane_ & split_));
+  }
+
+ private:
+  int lane_;
+  int split_;
+};
+
+/// The signs of this lane's 32 elements, one bit each.
+class TileSigns {
+ public:
+  __device__ TileSigns(math::HashKey key, std::int64_t tile, int lane)
+      : word_(math::hash_word64(key, static_cast<std::uint64_t>(tile) * kWarp + static_cast<std::uint32_t>(lane))) {}
+
+  /// Sign bits of elements 2k and 2k + 1, at bits 15 and 31.
+  [[nodiscard]] __device__ std::uint32_t of_pair(int block, int k) const {
+    return (word_ << (15 - (4 * block + k))) & 0x80008000U;
+  }
+  /// Sign bit of element `i`, at bit 31.
+  [[nodiscard]] __device__ std::uint32_t of_element(int block, int i) const {
+    return (word_ << (31 - (16 * (i % 2) + 4 * block + i / 2))) & 0x80000000U;
+  }
+
+ private:
+  std::uint32_t word_;
+};
+
+/// A bf16 number twice.
+[[nodiscard]] __device__ __forceinline__ constexpr std::uint32_t bf16_pair(float x) {
+  return (math::bits_of(x) >> 16) * 0x00010001U;
+}
+
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ float chunk_sum(const Chunk<Storage<Type>>& chunk) {
+  if constexpr (Type == DType::bf16) {
+    // The mean need not be exact, only the same in encoding and decoding: packed sums are good enough.
+    const auto low = __hadd2(as_packed<__nv_bfloat162>(chunk.w[0]), as_packed<__nv_bfloat162>(chunk.w[1]));
+    const auto high = __hadd2(as_packed<__nv_bfloat162>(chunk.w[2]), as_packed<__nv_bfloat162>(chunk.w[3]));
+    const auto pair = __hadd2(low, high);
+    return __low2float(pair) + __high2float(pair);
+  } else {
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum += widen<Type>(chunk, i);
+    return sum;
+  }
+}
+
+/// Elements less their mean, with their signs, as bf16 for the tensor cores. Absent elements are 0.
+template <DType Type>
+__device__ __forceinline__ void residual_words(const Chunk<std::uint16_t>& chunk, float mean, bool mean_is_bf16, int count,
+                                               const TileSigns& signs, int block, std::uint32_t (&words)[4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (Type == DType::bf16 && mean_is_bf16) {
+      const __nv_bfloat162 pair = __float2bfloat162_rn(mean);
+      words[k] = as_word(__hsub2(as_packed<__nv_bfloat162>(chunk.w[k]), pair));
+    } else {
+      words[k] = as_word(__floats2bfloat162_rn(widen<Type>(chunk, 2 * k) - mean, widen<Type>(chunk, 2 * k + 1) - mean));
+    }
+    words[k] ^= signs.of_pair(block, k);
+  }
+  if (count < kChunk) {  // a constant of 8 in tiles that are full
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      words[k] &= (2 * k < count ? 0xffffU : 0U) | (2 * k + 1 < count ? 0xffff0000U : 0U);
+    }
+  }
+}
+
+__device__ __forceinline__ void residual_floats(const Chunk<float>& chunk, float mean, int count, const TileSigns& signs,
+                                                int block, float (&values)[kChunk]) {
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const float r = i < count ? math::float_of(chunk.w[i]) - mean : 0.0F;
+    values[i] = math::float_of(math::bits_of(r) ^ signs.of_element(block, i));
+  }
+}
+
+/// Codes of eight coefficients of a group with root mean square `sigma`; adds |y| * level to `product`.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_coefficients(const float (&y)[kChunk], float sigma,
+                                                                             float& product) {
+  std::uint32_t codes[kChunk];
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const float magnitude = fabsf(y[i]);
+    float level = math::level<Bits>(0);
+    codes[i] = math::bits_of(y[i]) >> 31 << (Bits - 1);
+#pragma unroll
+    for (int k = 0; k + 1 < math::kLevelCount<Bits>; ++k) {
+      const bool above = magnitude > math::level_cut<Bits>(k) * sigma;
+      level = above ? math::level<Bits>(k + 1) : level;
+      codes[i] += above ? 1U : 0U;
+    }
+    product = fmaf(magnitude, level, product);
+  }
+  return static_cast<std::uint32_t>(format::pack8<Bits>(codes));
+}
+
+/// The same in packed bf16, at half the instructions: comparisons give masks, and code and level are read off them. Bit j
+/// of a count of cuts changes at every 2^j-th cut, and the level's bits change by the difference of two levels.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_packed(const float (&y)[kChunk], float sigma,
+                                                                       float& product) {
+  constexpr int kCuts = math::kLevelCount<Bits> - 1;
+  std::uint32_t cuts[kCuts + 1];
+#pragma unroll
+  for (int k = 0; k < kCuts; ++k) cuts[k] = as_word(__float2bfloat162_rn(math::level_cut<Bits>(k) * sigma));
+  std::uint32_t packed = 0;
+  auto products = as_packed<__nv_bfloat162>(0U);
+#pragma unroll
+  for (int quad = 0; quad < 2; ++quad) {
+    std::uint32_t fields = 0;  // codes of even elements from bit 0 on, those of odd elements from bit 16 on
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const std::uint32_t pair = as_word(__floats2bfloat162_rn(y[4 * quad + 2 * k], y[4 * quad + 2 * k + 1]));
+      const auto magnitude = as_packed<__nv_bfloat162>(pair & 0x7fff7fffU);
+      std::uint32_t level = bf16_pair(math::level<Bits>(0));
+      std::uint32_t planes[Bits] = {};
+#pragma unroll
+      for (int cut = 0; cut < kCuts; ++cut) {
+        const std::uint32_t above = __hgt2_mask(magnitude, as_packed<__nv_bfloat162>(cuts[cut]));
+        level ^= (bf16_pair(math::level<Bits>(cut)) ^ bf16_pair(math::level<Bits>(cut + 1))) & above;
+#pragma unroll
+        for (int j = 0; j < Bits - 1; ++j) {
+          if ((cut + 1) % (1 << j) == 0) planes[j] ^= above;
+        }
+      }
+      products = __hfma2(magnitude, as_packed<__nv_bfloat162>(level), products);
+      std::uint32_t code = pair & 0x80008000U;  // the code in the highest bits of each half
+#pragma unroll
+      for (int j = 0; j < Bits - 1; ++j) code |= planes[j] & (0x00010001U << (16 - Bits + j));
+      fields |= code >> (16 - Bits) << (2 * Bits * k) & (format::kMaxCode<Bits> * 0x00010001U) << (2 * Bits * k);
+    }
+    constexpr std::uint32_t kEven = (format::kMaxCode<Bits> | format::kMaxCode<Bits> << (2 * Bits));
+    packed |= ((fields & kEven) | (fields >> (16 - Bits) & kEven << Bits)) << (4 * Bits * quad);
+  }
+  product += __low2float(products) + __high2float(products);
+  return packed;
+}
+
+/// Which of eight elements are not zero, one bit each.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t nonzero_bits(const Chunk<Storage<Type>>& chunk) {
+  std::uint32_t bits = 0;
+  if constexpr (Type == DType::f32) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) bits |= (chunk.w[i] << 1) != 0 ? 1U << i : 0U;
+    return bits;
+  } else {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      // A magnitude that is not 0 carries into bits 15 and 31.
+      const std::uint32_t carried = ((chunk.w[k] & 0x7fff7fffU) + 0x7fff7fffU) & 0x80008000U;
+      bits |= carried >> (15 - 2 * k);
+    }
+    return (bits | bits >> 15) & 0xffU;
+  }
+}
+
+/// Eight codes as levels with their signs, in bf16: a table look-up by byte permutes, four codes at a time.
+template <int Bits>
+class LevelTable {
+ public:
+  __device__ static void expand(std::uint32_t packed, std::uint32_t (&words)[4]) {
+    const std::uint32_t nibbles = spread(packed);
+#pragma unroll
+    for (int quad = 0; quad < 2; ++quad) {
+      const std::uint32_t select = nibbles >> (16 * quad);
+      const std::uint32_t entries = Bits < 4 ? select : select & 0x7777U;
+      std::uint32_t low = __byte_perm(table(0, 0), table(4, 0), entries);
+      std::uint32_t high = __byte_perm(table(0, 8), table(4, 8), entries);
+      if constexpr (Bits == 4) {  // eight entries hold the magnitudes only
+        high ^= ((select & 0x8U) << 4) | ((select & 0x80U) << 8) | ((select & 0x800U) << 12) | ((select & 0x8000U) << 16);
+      }
+      words[2 * quad] = __byte_perm(low, high, 0x5140);
+      words[2 * quad + 1] = __byte_perm(low, high, 0x7362);
+    }
+  }
+
+ private:
+  /// bf16 bits of table entry `i`: codes in order, or for 4 bits the magnitudes.
+  __device__ static constexpr std::uint32_t entry(int i) {
+    constexpr int kCount = math::kLevelCount<Bits>;
+    const std::uint32_t bits = math::bits_of(math::level<Bits>(i % kCount)) >> 16;
+    return Bits < 4 && (i / kCount) % 2 == 1 ? bits | 0x8000U : bits;
+  }
+  /// Bytes of four entries, from bit `shift` of each.
+  __device__ static constexpr std::uint32_t table(int first, int shift) {
+    std::uint32_t bytes = 0;
+    for (int i = 0; i < 4; ++i) bytes |= ((entry(first + i) >> shift) & 0xffU) << (8 * i);
+    return bytes;
+  }
+  /// Eight codes, one in each nibble: the upper half of 8, then of 4, then of 2 codes moves to where it belongs.
+  __device__ static std::uint32_t spread(std::uint32_t codes) {
+    if constexpr (Bits == 4) return codes;
+    codes = part<4>(codes, 0x00000001U);
+    codes = part<2>(codes, 0x00010001U);
+    return part<1>(codes, 0x01010101U);
+  }
+  template <int Codes>
+  __device__ static std::uint32_t part(std::uint32_t codes, std::uint32_t fields) {
+    const std::uint32_t lower = fields * ((1U << (Codes * Bits)) - 1U);
+    return (codes & lower) | ((codes << ((4 - Bits) * Codes)) & (lower << (4 * Codes)));
+  }
+};
+
+/// What decoding one block needs: all four are read before the first is used.
+struct EncodedChunk {
+  std::uint32_t codes;
+  Stats stats;
+  std::uint32_t mask;  ///< bit i: whether element i is kept
+};
+
+/// Eight elements of one block, decoded into registers in spatial layout. All lanes take part.
+template <DType Type, int Bits>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(const EncodedChunk& in, int group,
+                                                                                   int lane, int block,
+                                                                                   const HadamardFactors& factors,
+                                                                                   const TileSigns& signs) {
+  Chunk<std::uint16_t> levels;
+  LevelTable<Bits>::expand(in.codes, levels.w);
+  float values[kChunk];
+  if constexpr (Type == DType::f32) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] = widen<DType::bf16>(levels, i);
+    HadamardButterflies(lane, group).decode(values);
+  } else {
+    factors.transform(levels.w, values);
+  }
+  if (math::is_nan(in.stats.first)) return nan_chunk<Type>();
+  if constexpr (Type == DType::bf16) {
+    Chunk<std::uint16_t> chunk = narrow<Type>(values);
+    const __nv_bfloat162 mean = __float2bfloat162_rn(in.stats.first);
+    const std::uint32_t scale = as_word(__float2bfloat162_rn(in.stats.second));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const auto signed_scale = as_packed<__nv_bfloat162>(scale ^ signs.of_pair(block, k));
+      chunk.w[k] = as_word(__hfma2(as_packed<__nv_bfloat162>(chunk.w[k]), signed_scale, mean));
+    }
+    return chunk;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const float scale = math::float_of(math::bits_of(in.stats.second) ^ signs.of_element(block, i));
+      values[i] = fmaf(values[i], scale, in.stats.first);
+    }
+    return narrow<Type>(values);
+  }
+}
+
+/// Sets the elements whose bit of `mask` is 0 to 0.
+template <DType Type>
+__device__ __forceinline__ void keep_masked(Chunk<Storage<Type>>& chunk, std::uint32_t mask) {
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const std::uint32_t keep = 0U - ((mask >> i) & 1U);
+    if constexpr (Type == DType::f32) {
+      chunk.w[i] &= keep;
+    } else {
+      chunk.w[i / 2] &= keep | (i % 2 == 0 ? 0xffff0000U : 0xffffU);
+    }
+  }
+}
+
+}  // namespace actzip::cuda

@@ -1,0 +1,37 @@
+// Stands in for the CUDA backend in a build without CUDA: every call says so.
+#include "actzip/backend.hpp"
+#include "actzip/error.hpp"
+#include "cuda/backend.hpp"
+
+namespace actzip {
+
+namespace {
+constexpr const char* kProblem = "this build has no CUDA kernels: configure with nvcc on the path (cmake --preset cuda)";
+
+[[noreturn]] void unavailable() { throw Error(ErrorCode::backend_unavailable, kProblem); }
+}  // namespace
+
+CudaStatus cuda_status() {
+  CudaStatus status;
+  status.problem = kProblem;
+  return status;
+}
+
+namespace cuda {
+
+void encode(const Affine& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+void encode(const Rotated& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+void encode(const Mask& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+void encode(const Index& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+void encode(const Cast& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+void encode(const Copy& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+
+void decode(const Affine& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+void decode(const Rotated& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+void decode(const Mask& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+void decode(const Index& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+void decode(const Cast& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+void decode(const Copy& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+
+}  // namespace cuda
+}  // namespace actzip

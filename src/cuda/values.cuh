@@ -1,0 +1,176 @@
+// Chunks as numbers: widening, narrowing and the extremes of floating chunks. These are the device's fast forms of
+// math::Element; the conformance tests hold them to it.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "cuda/chunk.cuh"
+#include "math/element.hpp"
+#include "math/float_bits.hpp"
+
+namespace actzip::cuda {
+
+template <DType Type>
+using Storage = typename math::Element<Type>::Storage;
+
+// CUDA's packed pairs are not trivially copyable, so bit_cast refuses them; the compiler keeps the reference in a register.
+template <class Packed>
+[[nodiscard]] __device__ __forceinline__ Packed as_packed(std::uint32_t word) {
+  return reinterpret_cast<const Packed&>(word);
+}
+template <class Packed>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t as_word(Packed packed) {
+  return reinterpret_cast<const std::uint32_t&>(packed);
+}
+
+/// Element `i` as binary32.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ float widen(const Chunk<Storage<Type>>& chunk, int i) {
+  if constexpr (Type == DType::f32) {
+    return math::float_of(chunk.w[i]);
+  } else if constexpr (Type == DType::bf16) {
+    const std::uint32_t word = chunk.w[i / 2];
+    return math::float_of(i % 2 == 0 ? word << 16 : word & 0xffff0000U);
+  } else {
+    const auto pair = as_packed<__half2>(chunk.w[i / 2]);
+    return i % 2 == 0 ? __low2float(pair) : __high2float(pair);
+  }
+}
+
+/// Two finite numbers as one word of 16-bit elements; f16 saturates.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t narrow_pair(float low, float high) {
+  if constexpr (Type == DType::bf16) return as_word(__floats2bfloat162_rn(low, high));
+  constexpr float kLargest = math::Element<DType::f16>::kLargest;
+  return as_word(__floats2half2_rn(fminf(fmaxf(low, -kLargest), kLargest), fminf(fmaxf(high, -kLargest), kLargest)));
+}
+
+/// Eight finite numbers as a chunk.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> narrow(const float (&values)[kChunk]) {
+  Chunk<Storage<Type>> chunk;
+#pragma unroll
+  for (int k = 0; k < Chunk<Storage<Type>>::kWords; ++k) {
+    if constexpr (Type == DType::f32) {
+      chunk.w[k] = math::bits_of(values[k]);
+    } else {
+      chunk.w[k] = narrow_pair<Type>(values[2 * k], values[2 * k + 1]);
+    }
+  }
+  return chunk;
+}
+
+/// A chunk of canonical NaNs.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> nan_chunk() {
+  constexpr std::uint32_t kWord = Type == DType::f32    ? math::kNanF32
+                                  : Type == DType::bf16 ? math::kNanBf16 * 0x10001U
+                                                        : math::kNanF16 * 0x10001U;
+  Chunk<Storage<Type>> chunk;
+#pragma unroll
+  for (auto& word : chunk.w) word = kWord;
+  return chunk;
+}
+
+[[nodiscard]] __device__ __forceinline__ float min_nan(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+/// The least value and the negated greatest one, so that both are found by one operation: for 16-bit types in one
+/// packed word, which halves the shuffles. NaN if any value is.
+template <DType Type>
+class Extremes {
+  using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
+
+ public:
+  /// Of nothing: both are +infinity.
+  __device__ Extremes() : pair_(as_packed<Packed>((Type == DType::bf16 ? 0x7f80U : 0x7c00U) * 0x10001U)) {}
+
+  /// The extremes of the whole chunk.
+  __device__ void take(const Chunk<std::uint16_t>& chunk) {
+    Packed least = as_packed<Packed>(chunk.w[0]);
+    Packed most = least;
+#pragma unroll
+    for (int k = 1; k < 4; ++k) {
+      const auto word = as_packed<Packed>(chunk.w[k]);
+      least = __hmin2_nan(least, word);
+      most = __hmax2_nan(most, word);
+    }
+    const std::uint32_t negated = as_word(most) ^ 0x80008000U;
+    // (least.low, -most.low) and (least.high, -most.high)
+    const auto low = as_packed<Packed>(__byte_perm(as_word(least), negated, 0x5410));
+    const auto high = as_packed<Packed>(__byte_perm(as_word(least), negated, 0x7632));
+    pair_ = __hmin2_nan(pair_, __hmin2_nan(low, high));
+  }
+
+  /// Over `lanes` neighbouring lanes, a power of two.
+  __device__ void reduce(int lanes) {
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      const std::uint32_t other = __shfl_xor_sync(~0U, as_word(pair_), distance);
+      pair_ = __hmin2_nan(pair_, as_packed<Packed>(other));
+    }
+  }
+
+  [[nodiscard]] __device__ float least() const { return widen<Type>(Chunk<std::uint16_t>{{as_word(pair_)}}, 0); }
+  [[nodiscard]] __device__ float most() const { return -widen<Type>(Chunk<std::uint16_t>{{as_word(pair_)}}, 1); }
+
+ private:
+  Packed pair_;
+};
+
+template <>
+class Extremes<DType::f32> {
+ public:
+  __device__ void take(const Chunk<float>& chunk) {
+#pragma unroll
+    for (std::uint32_t word : chunk.w) {
+      least_ = min_nan(least_, math::float_of(word));
+      negated_most_ = min_nan(negated_most_, -math::float_of(word));
+    }
+  }
+
+  __device__ void reduce(int lanes) {
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      least_ = min_nan(least_, __shfl_xor_sync(~0U, least_, distance));
+      negated_most_ = min_nan(negated_most_, __shfl_xor_sync(~0U, negated_most_, distance));
+    }
+  }
+
+  [[nodiscard]] __device__ float least() const { return least_; }
+  [[nodiscard]] __device__ float most() const { return -negated_most_; }
+
+ private:
+  float least_ = math::float_of(0x7f800000U);
+  float negated_most_ = math::float_of(0x7f800000U);
+};
+
+/// A group's two numbers, as they are stored.
+struct Stats {
+  float first;
+  float second;
+};
+
+__device__ __forceinline__ void store_stats(std::byte* section, std::int64_t g, StatsType type, Stats stats) {
+  if (type == StatsType::bf16) {
+    reinterpret_cast<std::uint32_t*>(section)[g] =
+        (math::bits_of(stats.first) >> 16) | (math::bits_of(stats.second) & 0xffff0000U);
+  } else {
+    reinterpret_cast<float2*>(section)[g] = make_float2(stats.first, stats.second);
+  }
+}
+
+[[nodiscard]] __device__ __forceinline__ Stats load_stats(const std::byte* section, std::int64_t g, StatsType type) {
+  if (type == StatsType::bf16) {
+    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(section)[g];
+    return {math::float_of(word << 16), math::float_of(word & 0xffff0000U)};
+  }
+  const float2 pair = reinterpret_cast<const float2*>(section)[g];
+  return {pair.x, pair.y};
+}
+
+}  // namespace actzip::cuda

@@ -1,0 +1,56 @@
+// Random numbers as a hash of (seed, counter): format.md, section 4. Nothing is stored, no generator has a state.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "macros.hpp"
+
+namespace actzip::math {
+
+ACTZIP_HD constexpr std::uint32_t mix(std::uint32_t x) {
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  return x ^ (x >> 16);
+}
+
+struct HashKey {
+  std::uint32_t k0 = 0;
+  std::uint32_t k1 = 0;
+
+  /// An independent stream under the same seed, for the rounding of `rotated`'s scale.
+  [[nodiscard]] ACTZIP_HD constexpr HashKey for_scales() const { return {k0, k1 ^ 0x27d4eb2fU}; }
+
+  /// Takes the upper half of a 64-bit counter into the key, so that the loops count in 32 bits.
+  [[nodiscard]] ACTZIP_HD constexpr HashKey for_upper(std::uint32_t upper) const {
+    return {k0 ^ (upper * 0x9e3779b9U), k1};
+  }
+};
+
+/// Seeds are often 0, 1, 2, ...: they are mixed first, so that neighbours share no pattern.
+ACTZIP_HD constexpr HashKey hash_key(std::uint64_t seed) {
+  const auto lo = static_cast<std::uint32_t>(seed);
+  const auto hi = static_cast<std::uint32_t>(seed >> 32);
+  const std::uint32_t k0 = mix(lo ^ mix(hi ^ 0x9e3779b9U));
+  return {k0, mix(k0 ^ 0x85ebca6bU)};
+}
+
+/// The lower half of the counter, under a key that has the upper half (HashKey::for_upper). `Word` may also be a vector
+/// of such words.
+template <class Word = std::uint32_t>
+ACTZIP_HD constexpr Word hash_word(HashKey key, std::type_identity_t<Word> counter) {
+  Word x = counter ^ key.k0;
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= (x >> 15) ^ key.k1;
+  x *= 0x846ca68bU;
+  return x ^ (x >> 16);
+}
+
+ACTZIP_HD constexpr std::uint32_t hash_word64(HashKey key, std::uint64_t counter) {
+  return hash_word(key.for_upper(static_cast<std::uint32_t>(counter >> 32)), static_cast<std::uint32_t>(counter));
+}
+
+}  // namespace actzip::math

@@ -1,0 +1,129 @@
+"""The grid of conformance cases: what is encoded, from which data, in which segments, and decoded to which types."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import actzip_reference as ref
+import numpy as np
+
+SEEDS = (0, 1, 0x123456789ABCDEF0, 2**64 - 1)
+FLOAT_KINDS = ("gaussian", "relu", "spikes", "constant", "zeros", "tiny", "huge", "nonfinite", "mixed")
+SEGMENTED_KINDS = ("gaussian", "mixed")
+INTEGER_KINDS = ("random", "zeros", "ones")
+INDEX_KINDS = ("inside", "edge", "outside")
+
+# Beside what the registry lists: other groups, statistics and limits.
+MORE_VARIANTS = {
+    "affine": ("affine:2:group=32", "affine:4:group=128:stats=f32", "affine:8:nearest:group=512:stats=f32",
+               "affine:3:dithered:group=1024:stats=f32"),
+    "rotated": ("rotated:2:group=128", "rotated:4:mask:group=128:stats=f32", "rotated:1:stats=f32"),
+    "mask": ("mask:lo=0:hi=6", "mask:lo=-1:hi=1:off=-2:on=1.25"),
+    "index": ("index:bound=1", "index:bound=3", "index:bound=200", "index:bound=50257"),
+    "cast": (),
+    "copy": (),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    spec: str
+    dtype: str
+    kind: str
+    elems: int
+    segments: int
+    seed: int
+    decode_dtypes: tuple
+
+    def elements(self):
+        return elements(self.kind, self.elems, self.dtype, ref.parse(self.spec).bound)
+
+
+@lru_cache(maxsize=None)
+def elements(kind, n, dtype, bound):
+    if dtype in ref.FLOATS and kind in FLOAT_KINDS:
+        return float_elements(kind, n, dtype)
+    rng = np.random.default_rng([n, bound])
+    storage = ref.STORAGE[dtype]
+    if kind in INDEX_KINDS:
+        top = min(bound, np.iinfo(storage).max + 1)
+        x = rng.integers(0, top, n)
+        if kind != "inside":
+            x[n // 2] = top - 1
+        if kind == "outside":
+            x[n // 3] = -1 if np.iinfo(storage).min < 0 else 255
+            x[-1] = min(bound, np.iinfo(storage).max)
+        return x.astype(storage)
+    if kind == "random" and dtype != "bool":
+        return rng.integers(0, 256, n * np.dtype(storage).itemsize, dtype=np.uint8).view(storage)
+    values = {"random": rng.integers(0, 2, n), "zeros": np.zeros(n), "ones": np.ones(n)}[kind]
+    return values.astype(storage)
+
+
+def float_elements(kind, n, dtype):
+    rng = np.random.default_rng([n, FLOAT_KINDS.index(kind)])
+    x = rng.standard_normal(n)
+    odd_block = np.arange(n) // 256 % 2 == 1
+    half = dtype == "f16"
+    if kind == "relu":
+        x = np.maximum(x, 0)
+    elif kind == "spikes":
+        x = np.where(rng.random(n) < 0.01, 1000 * x, 0)
+        x[n // 2] = -977.0
+    elif kind == "constant":
+        x = np.full(n, 1.1)
+    elif kind == "zeros":
+        x = np.where(np.arange(n) % 3 == 0, -0.0, 0.0)
+    elif kind == "tiny":
+        x *= np.where(odd_block, 2.0**-12, 2.0**-20) if half else np.where(odd_block, 2.0**-50, 2.0**-131)
+    elif kind == "huge":
+        x *= np.where(odd_block, 2.0**10, 2.0**14) if half else np.where(odd_block, 2.0**40, 2.0**124)
+    elif kind == "nonfinite":
+        x[n // 2] = (np.nan, np.inf, -np.inf)[n % 3]
+    elif kind == "mixed":
+        block = np.arange(n) // 64
+        x = x * 2.0 ** (block * 5 % 16 - 8) + np.where(block % 3 == 0, 100.0, 0.0)
+        x[rng.random(n) < 0.1] = 0
+    with np.errstate(over="ignore"):
+        return ref.narrow(x.astype(np.float32), dtype, saturate=kind != "nonfinite")
+
+
+def sizes(group):
+    return tuple(dict.fromkeys((1, 7, 8, 9, 31, 33, group - 1, group, group + 1, 2 * group + 3, 4099)))
+
+
+def shapes(spec, kinds):
+    """(kind, elements, segments): all kinds in one segment, some in three and in seven."""
+    yield from ((kind, n, 1) for kind in kinds for n in sizes(spec.group))
+    if spec.grouped:
+        for segments in (3, 7):
+            yield from ((kind, n * segments, segments) for kind in SEGMENTED_KINDS for n in sizes(spec.group)[:-1])
+
+
+def kinds_for(codec, dtype):
+    if codec == "index":
+        return INDEX_KINDS
+    return FLOAT_KINDS if dtype in ref.FLOATS else INTEGER_KINDS
+
+
+def decode_dtypes(spec, dtype, n, info):
+    """The type that was encoded; at one size all that the registry knows for the codec."""
+    allowed = [d for d in info["decodes"] if d != "bool" or spec.codec != "rotated" or spec.mask_plane]
+    if spec.codec == "copy":
+        return (dtype,)
+    if spec.codec == "mask" and (spec.off, spec.on) != (0, 1):
+        allowed = [d for d in allowed if d not in ("u8", "i8")]
+    if spec.codec == "index" or n == spec.group + 1:
+        return tuple(allowed)
+    return (dtype,) if dtype in allowed else tuple(allowed[:1])
+
+
+def cases(info):
+    """All cases of one codec; `info` is its entry in the registry."""
+    for text in (*info["variants"], *MORE_VARIANTS[info["name"]]):
+        spec = ref.parse(text)
+        for dtype in info["encodes"]:
+            if spec.codec == "mask" and spec != ref.parse("mask") and dtype not in ref.FLOATS:
+                continue  # an interval is for floating types
+            for i, (kind, n, segments) in enumerate(shapes(spec, kinds_for(spec.codec, dtype))):
+                seed = SEEDS[i % len(SEEDS)]
+                yield Case(text, dtype, kind, n, segments, seed, decode_dtypes(spec, dtype, n, info))

@@ -1,0 +1,89 @@
+"""What format.md, section 7, allows two implementations of `rotated` to differ in."""
+
+import actzip_reference as ref
+import numpy as np
+
+
+def tolerance(dtype):
+    return 2.0**-18 if dtype == "f32" else 2.0**-6
+
+
+SMALLEST_STEP = {"f32": 2.0**-149, "bf16": 2.0**-133, "f16": 2.0**-24}
+
+
+def check_encoding(spec, x, dtype, data, wanted, seed, segments):
+    """Asserts that `data` is a valid encoding of x: statistics right up to rounding, codes right but near a cut.
+
+    `wanted` is what the reference encodes.
+
+    Coefficients are computed with the means that `data` holds, because a mean on the edge between two bf16 numbers may
+    fall to either side and moves every coefficient.
+    """
+    spec, wide, close = ref.parse(spec), ref.widen(x, dtype), tolerance(dtype)
+    at = ref.Layout(spec, dtype, x.size, segments)
+    mask_bytes = ref.align(at.sections[2], 16)
+    assert data[len(data) - mask_bytes :] == wanted[len(data) - mask_bytes :], "mask plane or padding"
+    assert data[at.sections[0] : ref.align(at.sections[0], 16)].count(0) == -at.sections[0] % 16, "padding"
+
+    mean, scale = ref.unpack_stats(at.split(data)[0], spec.stats)
+    wanted_mean, wanted_scale = ref.unpack_stats(at.split(wanted)[0], spec.stats)
+    codes = ref.rotated_codes(data, at)
+    nan = np.isnan(wanted_mean)
+    assert np.array_equal(np.isnan(mean), nan), "unrepresentable groups"
+    flat = nan | ((wanted_scale == 0) & (mean == wanted_mean))
+    assert not scale[flat].any() and not codes[flat[:, 0]].any(), "groups without a scale"
+    check_means(spec, wide, mean, at, nan)
+
+    kept = ~flat[:, 0]
+    with np.errstate(all="ignore"):
+        y = ref.rotated_coefficients(wide, mean, at, seed)[kept]
+    check_codes(y, codes[kept], at.B, close)
+    exact = np.ones_like(scale)
+    exact[kept] = ref.rotated_scale(y, codes[kept] % 2 ** (at.B - 1), at.B)
+    low, high = (exact * np.float32(1 + side * close) for side in (-1, 1))
+    if spec.stats == "bf16":
+        low, high = ref.round_scale(low, seed), ref.round_scale(high, seed)
+    assert ((low <= scale) & (scale <= high))[kept].all(), "scale"
+
+
+def check_means(spec, wide, mean, at, nan):
+    counts = at.into_groups(np.ones(at.n)).sum(axis=1, keepdims=True)
+    with np.errstate(all="ignore"):
+        groups = at.into_groups(wide.astype(np.float64))
+        exact = groups.sum(axis=1, keepdims=True) / counts
+        slack = np.abs(groups).sum(axis=1, keepdims=True) / counts * 2.0**-18 + 2.0**-148
+        low, high = (
+            ref.widen(ref.narrow((exact + side * slack).astype(np.float32), spec.stats, saturate=False), spec.stats)
+            for side in (-1, 1)
+        )
+    assert (nan | ((low <= mean) & (mean <= high))).all(), "mean"
+
+
+def check_codes(y, codes, bits, close):
+    sigma = np.sqrt((y * y).mean(axis=1, keepdims=True))
+    size = np.abs(y)
+    m = (size[..., None] > ref.CUTS[bits] * sigma[..., None]).sum(axis=-1)
+    wrong = codes != m + 2 ** (bits - 1) * np.signbit(y)
+    if wrong.any():
+        edges = np.concatenate([[0.0], ref.CUTS[bits]])
+        far = (np.abs(size[..., None] - edges * sigma[..., None]) > close * sigma[..., None]).all(axis=-1)
+        assert not (wrong & far).any(), "a code away from every cut"
+
+
+def check_decodings(spec, data, dtype, n, seed, segments, decodings):
+    """Asserts that all decodings of the same bytes agree, two by two, within the tolerance."""
+    spec = ref.parse(spec)
+    if dtype == "bool":
+        wanted = ref.decode(spec, data, dtype, n, seed, segments)
+        assert all(np.array_equal(decoding, wanted) for decoding in decodings), "mask"
+        return
+    at = ref.Layout(spec, dtype, n, segments)
+    values = np.stack([ref.widen(decoding, dtype).astype(np.float64) for decoding in decodings])
+    assert (np.isnan(values) == np.isnan(values[0])).all(), "NaN"
+    exact = at.into_groups(ref.rotated_decode(spec, data, at, seed).astype(np.float64))
+    counts = at.into_groups(np.ones(n)).sum(axis=1, keepdims=True)
+    rms = np.sqrt((exact * exact).sum(axis=1, keepdims=True) / counts)
+    allowed = tolerance(dtype) * np.maximum(rms, np.abs(exact)) + SMALLEST_STEP[dtype]
+    allowed = at.out_of_groups(allowed).ravel()
+    spread = values.max(axis=0) - values.min(axis=0)
+    assert (np.isnan(spread) | (spread <= allowed)).all(), "decoded values"

@@ -1,0 +1,47 @@
+"""The rules that conformance of `rotated` is judged by notice what they must notice."""
+
+import actzip_reference as ref
+import numpy as np
+import pytest
+import rotated_rules
+
+SEED, N = 11, 3 * 256 + 50
+X = np.random.default_rng(3).standard_normal(N).astype(np.float32)
+
+
+def judge(data, spec="rotated:2:mask"):
+    rotated_rules.check_encoding(spec, X, "f32", bytes(data), ref.encode(spec, X, "f32", SEED), SEED, 1)
+
+
+def damaged(at, mask):
+    data = bytearray(ref.encode("rotated:2:mask", X, "f32", SEED))
+    data[at] ^= mask
+    return data
+
+
+def test_the_reference_is_valid():
+    judge(damaged(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("at", "mask", "what"),
+    [
+        (1, 0x40, "mean"),
+        (2, 0x02, "scale"),
+        (16 + 5, 0x80, "a code"),  # the sign of a coefficient
+        (16 + 4 * 64 + 3, 0x01, "mask plane"),
+    ],
+)
+def test_damage_is_noticed(at, mask, what):
+    with pytest.raises(AssertionError, match=what):
+        judge(damaged(at, mask))
+
+
+def test_decodings_apart_are_noticed():
+    data = ref.encode("rotated:2", X, "f32", SEED)
+    y = ref.decode("rotated:2", data, "f32", N, SEED)
+    rotated_rules.check_decodings("rotated:2", data, "f32", N, SEED, 1, [y, y])
+    z = y.copy()
+    z[N // 2] += np.float32(1e-4)
+    with pytest.raises(AssertionError, match="decoded values"):
+        rotated_rules.check_decodings("rotated:2", data, "f32", N, SEED, 1, [y, z])

@@ -1,0 +1,73 @@
+#include "property/sweep.hpp"
+
+#include <variant>
+
+namespace actzip::testing {
+
+std::int64_t group_of(const CodecSpec& spec) {
+  if (const auto* affine = std::get_if<Affine>(&spec)) return affine->group.value;
+  if (const auto* rotated = std::get_if<Rotated>(&spec)) return rotated->group.value;
+  return 256;
+}
+
+std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec) {
+  const std::int64_t g = group_of(spec);
+  return {0, 1, 7, 8, 9, 31, 33, g - 1, g, g + 1, 2 * g + 3, 65537};
+}
+
+bool uses_noise(const CodecSpec& spec) {
+  if (const auto* affine = std::get_if<Affine>(&spec)) return affine->rounding != Rounding::nearest;
+  return std::holds_alternative<Rotated>(spec);
+}
+
+std::vector<CodecSpec> registry_variants() {
+  std::vector<CodecSpec> result;
+  for (const CodecInfo& info : codecs()) result.insert(result.end(), info.variants.begin(), info.variants.end());
+  return result;
+}
+
+std::vector<CodecSpec> further_variants() {
+  std::vector<CodecSpec> result;
+  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic, Rounding::dithered}) {
+    for (const int group : {32, 64, 128, 512, 1024}) {
+      result.emplace_back(Affine{Bits(2), rounding, GroupSize(group), StatsType::bf16});
+    }
+    for (const int bits : {1, 3, 5, 8}) {
+      result.emplace_back(Affine{Bits(bits), rounding, GroupSize(256), StatsType::f32});
+      result.emplace_back(Affine{Bits(bits), rounding, GroupSize(32), StatsType::f32});
+    }
+  }
+  for (const bool mask_plane : {false, true}) {
+    for (int bits = 1; bits <= 4; ++bits) {
+      result.emplace_back(Rotated{Bits(bits), GroupSize(128), StatsType::bf16, mask_plane});
+      result.emplace_back(Rotated{Bits(bits), GroupSize(256), StatsType::f32, mask_plane});
+    }
+  }
+  result.emplace_back(Rotated{Bits(2), GroupSize(128), StatsType::f32, true});
+  return result;
+}
+
+std::vector<CodecSpec> all_variants() {
+  std::vector<CodecSpec> result = registry_variants();
+  const std::vector<CodecSpec> more = further_variants();
+  result.insert(result.end(), more.begin(), more.end());
+  return result;
+}
+
+std::vector<Combination> combinations() {
+  std::vector<Combination> result;
+  for (const CodecSpec& spec : all_variants()) {
+    for (const DType dtype : codec_info(spec).encodes) {
+      for (const std::int64_t elems : sweep_sizes(spec)) result.push_back({spec, dtype, elems});
+    }
+  }
+  return result;
+}
+
+std::string describe(const CodecSpec& spec, DType dtype, std::int64_t elems) {
+  return to_string(spec) + " of " + std::to_string(elems) + " " + std::string(to_string(dtype)) + " elements";
+}
+
+std::string describe(const Combination& c) { return describe(c.spec, c.dtype, c.elems); }
+
+}  // namespace actzip::testing

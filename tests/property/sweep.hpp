@@ -1,0 +1,59 @@
+// What the property tests run over: the registry, and the parameters that its variants leave at their defaults.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actzip/registry.hpp"
+#include "actzip/spec.hpp"
+#include "actzip/types.hpp"
+
+namespace actzip::testing {
+
+inline constexpr std::size_t kSizeCount = 12;
+
+/// 0, 1, around 8 and 32, around a group, and one that is prime and spans many groups.
+std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec);
+
+/// Elements of a group; for codecs without groups a number that is as good as another.
+std::int64_t group_of(const CodecSpec& spec);
+
+/// Whether the seed matters.
+bool uses_noise(const CodecSpec& spec);
+
+/// All variants of all codecs, as the registry lists them.
+std::vector<CodecSpec> registry_variants();
+
+/// Other group sizes and statistics in f32, for some widths.
+std::vector<CodecSpec> further_variants();
+
+/// Both of the above.
+std::vector<CodecSpec> all_variants();
+
+/// Those of them that have alternative `Codec`.
+template <class Codec>
+std::vector<Codec> variants_of() {
+  std::vector<Codec> result;
+  for (const CodecSpec& spec : all_variants()) {
+    if (const auto* codec = std::get_if<Codec>(&spec)) result.push_back(*codec);
+  }
+  return result;
+}
+
+struct Combination {
+  CodecSpec spec;
+  DType dtype;
+  std::int64_t elems;
+};
+
+/// Every variant x every element type it takes x every size.
+std::vector<Combination> combinations();
+
+std::string describe(const CodecSpec& spec, DType dtype, std::int64_t elems);
+std::string describe(const Combination& combination);
+
+inline constexpr std::array kFloats{DType::f32, DType::f16, DType::bf16};
+
+}  // namespace actzip::testing

@@ -1,0 +1,84 @@
+#include "math/affine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "format/bits.hpp"
+
+namespace actzip::math {
+namespace {
+
+/// Calls body.operator()<Bits>() for each width.
+template <class Body>
+void for_each_width(Body body) {
+  [&]<int... Less>(std::integer_sequence<int, Less...>) { (body.template operator()<Less + 1>(), ...); }
+  (std::make_integer_sequence<int, 8>{});
+}
+
+TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
+  for_each_width([]<int Bits>() {
+    std::mt19937 random(Bits);
+    std::normal_distribution<float> mantissa;
+    std::uniform_int_distribution<int> exponent(-130, 124);
+    for (int trial = 0; trial < 20000; ++trial) {
+      const float a = std::ldexp(mantissa(random), exponent(random));
+      const float b = trial % 2 == 0 ? a + std::abs(a) * 0.01F : std::ldexp(mantissa(random), exponent(random));
+      const float lo = std::clamp(std::min(a, b), -kAffineLimit, kAffineLimit);
+      const float hi = std::clamp(std::max(a, b), -kAffineLimit, kAffineLimit);
+      for (const StatsType stats : {StatsType::bf16, StatsType::f32}) {
+        const AffineGroup group = affine_group<Bits>(lo, hi, stats);
+        for (const float x : {lo, hi}) {
+          ASSERT_LE(affine_quantize<true>(x, group, 0) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE(affine_quantize<true>(x, group, 255) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE(affine_quantize<false>(x, group, 0) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
+        }
+      }
+    }
+  });
+}
+
+TEST(Affine, AConstantGroupIsExactIfItsValueIsAStatistic) {
+  const AffineGroup group = affine_group<2>(1.5F, 1.5F, StatsType::bf16);
+  EXPECT_EQ(group.step, 0.0F);
+  EXPECT_EQ(affine_dequantize<false>(affine_quantize<true>(1.5F, group, 255) & 3U, group.min, group.step, 0), 1.5F);
+}
+
+TEST(Affine, ANegativeZeroBecomesAPositiveStatistic) {
+  EXPECT_EQ(bits_of(affine_group<2>(-0.0F, -0.0F, StatsType::bf16).min), 0U);
+  EXPECT_EQ(bits_of(affine_group<2>(-0.0F, -0.0F, StatsType::f32).min), 0U);
+}
+
+TEST(Affine, AGroupWithANanOrAnInfinityIsNotKept) {
+  const float nan = float_of(kNanF32);
+  for (const AffineGroup& group :
+       {affine_group<2>(nan, 1.0F, StatsType::bf16), affine_group<2>(0.0F, nan, StatsType::f32),
+        affine_group<2>(0.0F, INFINITY, StatsType::bf16), affine_group<2>(-0x1p127F, 0.0F, StatsType::bf16)}) {
+    EXPECT_EQ(group.keep, 0U);
+    EXPECT_EQ(bits_of(group.min), kNanF32);
+    EXPECT_EQ(group.step, 0.0F);
+  }
+}
+
+TEST(Affine, StochasticCodesAreUnbiasedOverTheNoise) {
+  const AffineGroup group = affine_group<2>(0.0F, 3.0F, StatsType::f32);
+  int sum = 0;
+  for (std::uint32_t noise = 0; noise < 256; ++noise) {
+    sum += static_cast<int>(affine_quantize<true>(1.25F, group, noise) & 3U);
+  }
+  EXPECT_EQ(sum, 320) << "256 * 1.25";
+}
+
+TEST(Affine, DitherIsSubtractedExactly) {
+  for (std::uint32_t noise = 0; noise < 256; ++noise) {
+    for (std::uint32_t code = 0; code < 256; ++code) {
+      const float expected = static_cast<float>(code) + (255.0F - 2.0F * static_cast<float>(noise)) / 512.0F;
+      ASSERT_EQ(affine_dequantize<true>(code, 0.0F, 1.0F, noise), expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace actzip::math

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Installs what is missing on Debian or Ubuntu: system packages, and .venv with requirements-dev.txt.
+# Does nothing, quickly, when everything is there. `tools/setup.sh lint` adds what `make lint` needs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+have_command() { for name in "$@"; do command -v "$name" >/dev/null && return 0; done; return 1; }
+have_header() { echo "#include <$1>" | c++ -x c++ -std=c++20 -E - >/dev/null 2>&1; }
+have_library() { [ -e "$(c++ -print-file-name="$1")" ]; }
+
+clang_compiler() { command -v clang++-14 || command -v clang++; }
+have_fuzzer_runtime() { [ -e "$("$(clang_compiler)" -print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]; }
+clang_major() { "$(clang_compiler)" -dumpversion | cut -d. -f1; }
+
+apt_install() {
+  echo "setup: installing $*"
+  if ! have_command apt-get; then
+    echo "setup: this is neither Debian nor Ubuntu; install what these packages hold: $*" >&2
+    exit 1
+  fi
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! have_command sudo; then
+      echo "setup: neither root nor sudo; as root, run: apt-get install $*" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
+missing=()
+need() { missing+=("$1"); }
+have_command c++ || need g++
+have_command cmake || need cmake
+have_command ninja || need ninja-build
+have_command ccache || need ccache
+have_command git || need git
+have_command column || need bsdextrautils
+python3 -c 'import venv, ensurepip' 2>/dev/null || need python3-venv
+if [ "${#missing[@]}" -gt 0 ]; then apt_install "${missing[@]}"; fi
+
+missing=()
+have_header fmt/format.h || need libfmt-dev
+have_header CLI/CLI.hpp || need libcli11-dev
+have_header nlohmann/json.hpp || need nlohmann-json3-dev
+have_library libgtest.a || need libgtest-dev
+have_library libgmock.a || need libgmock-dev
+have_header "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || need python3-dev
+have_command clang++-14 clang++ || need clang
+if [ "${1:-}" = lint ]; then
+  have_command clang-tidy-14 clang-tidy || need clang-tidy
+fi
+if [ "${#missing[@]}" -gt 0 ]; then apt_install "${missing[@]}"; fi
+have_fuzzer_runtime || apt_install "libclang-rt-$(clang_major)-dev"
+
+have_command nvcc || [ -x /usr/local/cuda/bin/nvcc ] ||
+  echo "setup: no nvcc on PATH or in /usr/local/cuda/bin: CUDA kernels are left out"
+
+# The virtual environment, made again only when the requirements or the Python change.
+stamp="$({ python3 --version; cat requirements-dev.txt; } | sha256sum | cut -d' ' -f1)"
+if [ "$(cat .venv/.stamp 2>/dev/null)" != "$stamp" ]; then
+  echo "setup: making .venv (torch takes a minute)"
+  python3 -m venv .venv
+  index=()
+  # Without an NVIDIA GPU the small CPU build of torch is enough; where that index cannot be reached, pip's own serves.
+  cpu_index=https://download.pytorch.org/whl/cpu
+  if ! have_command nvidia-smi && .venv/bin/python -c \
+    "import urllib.request; urllib.request.urlopen('$cpu_index/torch/', timeout=10)" 2>/dev/null; then
+    index=(--extra-index-url "$cpu_index")
+  fi
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" -r requirements-dev.txt
+  echo "$stamp" >.venv/.stamp
+fi
