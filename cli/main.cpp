@@ -15,8 +15,8 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
 
-int report(const std::exception& error, int status) {
-  fmt::print(stderr, "actzip: {}\n", error.what());
+int report(const std::exception& error, int status) noexcept {
+  std::fprintf(stderr, "actzip: %s\n", error.what());  // unlike fmt::print it cannot throw
   return status;
 }
 

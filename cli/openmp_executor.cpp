@@ -1,6 +1,8 @@
 #include "openmp_executor.hpp"
 
-#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
 
 namespace actzip::cli {
 
@@ -13,6 +15,10 @@ void OpenMpExecutor::run(std::int64_t count, Task task, void* context) {
   for (std::int64_t i = 0; i < count; ++i) task(context, i);
 }
 
-int available_threads() { return omp_get_num_procs(); }
+int available_threads() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? std::max(CPU_COUNT(&allowed), 1) : 1;
+}
 
 }  // namespace actzip::cli

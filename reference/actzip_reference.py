@@ -84,7 +84,7 @@ class Layout:
     """How n elements fall into segments and groups, and how many bytes each section has before its padding."""
 
     def __init__(self, spec, dtype, n, segments):
-        self.n, self.G, self.B = n, spec.group, code_bits(spec, dtype)
+        self.n, self.G, self.B, self.dtype = n, spec.group, code_bits(spec, dtype), dtype
         self.S = segments if spec.grouped else 1
         self.L, rest = divmod(n, self.S)  # elements of a segment
         if rest:
@@ -163,11 +163,11 @@ def noise_bytes(seed, e):
     return (words(seed, e // 4) >> (8 * (e % 4)).astype(np.uint32) & np.uint32(255)).astype(np.float32)
 
 
-def signs(seed, e):
+def signs(seed, e, stream=0):
     """+1 or -1 for each padded index, for `rotated`."""
     c = e // 8
     bit = 16 * (e % 2) + 4 * (c // 32 % 4) + e % 8 // 2
-    return 1.0 - 2.0 * (words(seed, c // 128 * 32 + c % 32) >> bit.astype(np.uint32) & np.uint32(1))
+    return 1.0 - 2.0 * (words(seed, c // 128 * 32 + c % 32, stream) >> bit.astype(np.uint32) & np.uint32(1))
 
 
 # --- 5. Arithmetic ------------------------------------------------------------------------------------------------
@@ -252,6 +252,7 @@ LEVELS = {
     3: np.array([0.2451171875, 0.75390625, 1.34375, 2.15625]),
     4: np.array([0.1279296875, 0.388671875, 0.65625, 0.94140625, 1.2578125, 1.6171875, 2.0625, 2.734375]),
 }
+SECOND_SIGNS = 0x165667B1
 CUTS = {bits: (levels[:-1] + levels[1:]) / 2 for bits, levels in LEVELS.items()}
 
 
@@ -261,14 +262,14 @@ def hadamard(size):
     return np.array([[1.0]]) if size == 1 else np.kron([[1.0, 1.0], [1.0, -1.0]], hadamard(size // 2))
 
 
-def stored_order(size):
-    """Position of coefficient j: bits 0 and 5 exchanged. It is its own inverse."""
-    j = np.arange(size)
-    return (j & ~33) | ((j & 1) << 5) | (j >> 5 & 1)
+def mixed(seed, v, e):
+    """H D2 H v: D2 are the signs of the second stream."""
+    return (signs(seed, e, stream=SECOND_SIGNS) * (v @ hadamard(v.shape[1]))) @ hadamard(v.shape[1])
 
 
 def rotated_mean(x, at, stats):
-    """Column of group means, rounded to the statistics' type."""
+    """Column of group means, rounded to bf16 if the statistics or the elements have 16 bits."""
+    stats = stats if at.dtype == "f32" else "bf16"
     counts = at.into_groups(np.ones(at.n)).sum(axis=1, keepdims=True)
     mean = at.into_groups(x.astype(np.float64)).sum(axis=1, keepdims=True) / counts
     return widen(narrow(mean.astype(np.float32), stats, saturate=False), stats)
@@ -278,13 +279,13 @@ def rotated_coefficients(x, mean, at, seed):
     """y of each group, (S*K, G), for elements x and a column of stored means."""
     present = at.into_groups(np.ones(at.n)) != 0
     r = np.where(present, at.into_groups(x) - mean, np.float32(0)).astype(np.float64)
-    return (signs(seed, at.padded_index()) * r) @ hadamard(at.G)
+    return mixed(seed, signs(seed, at.padded_index()) * r, at.padded_index())
 
 
 def rotated_scale(y, m, bits):
     """Column of scales for coefficients y, of which the magnitudes have the codes m; 0 where all y are."""
     squares = (y * y).sum(axis=1, keepdims=True)
-    product = y.shape[1] * (np.abs(y) * LEVELS[bits][m]).sum(axis=1, keepdims=True)
+    product = y.shape[1] ** 2 * (np.abs(y) * LEVELS[bits][m]).sum(axis=1, keepdims=True)
     return np.divide(squares, product, out=np.zeros_like(squares), where=squares != 0).astype(np.float32)
 
 
@@ -304,7 +305,7 @@ def rotated_encode(spec, x, at, seed):
     sigma = np.sqrt((y * y).sum(axis=1, keepdims=True) / at.G)
     m = (np.abs(y)[..., None] > CUTS[at.B] * sigma[..., None]).sum(axis=-1)
     scale = rotated_scale(y, m, at.B)
-    codes = np.where(scale == 0, 0, m + 2 ** (at.B - 1) * np.signbit(y))[:, stored_order(at.G)]
+    codes = np.where(scale == 0, 0, m + 2 ** (at.B - 1) * np.signbit(y))
     scale = round_scale(scale, seed) if spec.stats == "bf16" else scale
     stats = pack_stats(np.where(unrepresentable, np.float32(np.nan), mean), scale, spec.stats)
     mask = pack((x != 0).reshape(at.S, at.L), 1) if spec.mask_plane else b""
@@ -312,9 +313,9 @@ def rotated_encode(spec, x, at, seed):
 
 
 def rotated_codes(data, at):
-    """Codes in the order of the coefficients, (S*K, G)."""
+    """Codes of the coefficients, (S*K, G)."""
     codes = unpack(at.split(data)[1], at.S, at.M, at.B)
-    return codes.astype(np.int64).reshape(-1, at.G)[:, stored_order(at.G)]
+    return codes.astype(np.int64).reshape(-1, at.G)
 
 
 def rotated_mask(data, at):
@@ -326,7 +327,7 @@ def rotated_decode(spec, data, at, seed):
     codes, half = rotated_codes(data, at), 2 ** (at.B - 1)
     q = LEVELS[at.B][codes % half] * np.where(codes < half, 1.0, -1.0)
     with np.errstate(all="ignore"):
-        x = (signs(seed, at.padded_index()) * scale * (q @ hadamard(at.G)) + mean).astype(np.float32)
+        x = (signs(seed, at.padded_index()) * scale * mixed(seed, q, at.padded_index()) + mean).astype(np.float32)
     x = at.out_of_groups(x).ravel()
     return np.where(rotated_mask(data, at), x, np.float32(0)) if spec.mask_plane else x
 
@@ -386,7 +387,6 @@ def decode(spec, data, dtype, n, seed=0, segments=1):
         return codes.astype(STORAGE[dtype])
     if spec.codec == "cast":
         return narrow(widen(codes.astype(np.uint16).view(STORAGE[spec.to]), spec.to), dtype, saturate=False)
-    if dtype == "bool":
-        return codes != 0
-    values = np.where(codes != 0, np.float32(spec.on), np.float32(spec.off))
-    return narrow(values, dtype) if dtype in FLOATS else values.astype(STORAGE[dtype])
+    if dtype not in FLOATS:
+        return (codes != 0).astype(STORAGE[dtype])
+    return narrow(np.where(codes != 0, np.float32(spec.on), np.float32(spec.off)), dtype, saturate=False)

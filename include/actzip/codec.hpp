@@ -17,7 +17,7 @@
 namespace actzip {
 
 /// Exact size of what encode() writes, a closed formula of the number of elements.
-/// Throws Error: invalid_spec, unsupported_dtype, invalid_segments.
+/// Throws Error: invalid_spec, unsupported_dtype, invalid_view (too many elements), invalid_segments.
 std::size_t encoded_bytes(const CodecSpec& spec, DType dtype, std::int64_t elems, Segments segments = {});
 
 /// The same for the unique elements of a view's shape.
@@ -44,7 +44,7 @@ void encode(const CodecSpec& spec, const ConstTensorView& src, ByteSpan dst, See
 /// `dst` lists its dimensions in the memory order of what was encoded; its strides may differ (compact() gives the dense
 /// ones). It must not overlap itself, but for dimensions of stride 0. Its type may be any floating type for the
 /// floating codecs, whatever was encoded; bool gives the mask alone of `rotated` with a mask plane; `mask` decodes to
-/// bool, bytes and floating types; `index` to i32 and i64; `copy` to the type it was given.
+/// bool, bytes and floating types; `index` to i64, and to i32 up to a bound of 2^31; `copy` to the type it was given.
 /// Arbitrary bytes decode to some values, never to a read or a write outside the buffers.
 /// Memory, streams and errors as for encode().
 void decode(const CodecSpec& spec, ConstByteSpan src, const TensorView& dst, Seed seed, const Stream& stream,

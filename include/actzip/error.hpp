@@ -13,7 +13,7 @@ enum class ErrorCode : int {
   invalid_view = 3,         ///< shape or strides that no codec can work on
   invalid_segments = 4,     ///< the elements do not divide into that many equal segments
   wrong_size = 5,           ///< a buffer that is not as large as encoded_bytes() or workspace_bytes() says
-  misaligned = 6,           ///< an encoded buffer that does not start at a multiple of 16 bytes
+  misaligned = 6,           ///< a pointer that is not aligned: encoded buffers to 16 bytes, others to their type
   device_mismatch = 7,      ///< view, buffer and stream are not on the same device
   backend_unavailable = 8,  ///< a device this build or this machine does not have
   cuda_failure = 9,         ///< the CUDA runtime refused a launch

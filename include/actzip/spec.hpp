@@ -52,7 +52,7 @@ struct Rotated {
 struct Mask {
   float lo = 0.0F;
   float hi = std::numeric_limits<float>::infinity();
-  float off = 0.0F;  ///< what a 0 decodes to, for other targets than bool
+  float off = 0.0F;  ///< what a 0 decodes to in a floating type; booleans and bytes get 0 and 1
   float on = 1.0F;   ///< what a 1 decodes to
   bool operator==(const Mask&) const = default;
 };

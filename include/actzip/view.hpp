@@ -40,8 +40,8 @@ struct BasicTensorView {
   Device device;
 
   BasicTensorView() = default;
-  BasicTensorView(Pointer data, DType dtype, const Shape& shape, Device device = {})
-      : data(data), dtype(dtype), shape(shape), device(device) {}
+  BasicTensorView(Pointer data_, DType dtype_, const Shape& shape_, Device device_ = {})
+      : data(data_), dtype(dtype_), shape(shape_), device(device_) {}
 
   template <class Other>
     requires(!std::is_same_v<Other, Pointer> && std::is_convertible_v<Other, Pointer>)
@@ -68,7 +68,7 @@ struct BasicByteSpan {
   Device device;
 
   BasicByteSpan() = default;
-  BasicByteSpan(Pointer data, std::size_t size, Device device = {}) : data(data), size(size), device(device) {}
+  BasicByteSpan(Pointer data_, std::size_t size_, Device device_ = {}) : data(data_), size(size_), device(device_) {}
 
   template <class Other>
     requires(!std::is_same_v<Other, Pointer> && std::is_convertible_v<Other, Pointer>)

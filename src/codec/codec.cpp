@@ -30,6 +30,9 @@ struct Layout {
   format::Sections sections;
 };
 
+/// What holds every value of an index with a bound above 2^31.
+constexpr DType kWideIntegers[] = {DType::i64};
+
 // Each check takes the name of the public function for its message.
 
 void check_encodes(std::string_view call, const CodecSpec& spec, DType dtype) {
@@ -43,7 +46,10 @@ void check_decodes(std::string_view call, const CodecSpec& spec, DType dtype) {
   std::span<const DType> allowed = codec_info(spec).decodes;
   const auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated != nullptr && !rotated->mask_plane) allowed = codec_info(spec).encodes;  // without bool: no mask to give
-  if (std::ranges::find(allowed, dtype) != allowed.end()) return;
+  const auto* index = std::get_if<Index>(&spec);
+  const bool too_narrow = index != nullptr && dtype == DType::i32 && index->bound > std::int64_t{1} << 31;
+  if (too_narrow) allowed = kWideIntegers;
+  if (!too_narrow && std::ranges::find(allowed, dtype) != allowed.end()) return;
   fail(ErrorCode::unsupported_dtype, "{}: '{}' does not give {} (allowed: {})", call, to_string(spec), to_string(dtype),
        codec::list(allowed));
 }

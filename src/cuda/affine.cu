@@ -59,6 +59,10 @@ __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, st
 struct ChunkNoise {
   std::uint32_t word[2];
   [[nodiscard]] __device__ std::uint32_t byte(int i) const { return __byte_perm(word[i / 4], 0, 0x4440 + i % 4); }
+  /// As affine_quantize() takes it, by one instruction.
+  [[nodiscard]] __device__ std::uint32_t as_float(int i) const {
+    return __byte_perm(word[i / 4], math::kAffineNoise, 0x7440 + i % 4);
+  }
 };
 
 /// `key` has the upper half of the tile's counters; `inside` is the chunk's first element, counted in the tile.
@@ -105,7 +109,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
     std::uint32_t codes[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      codes[i] = math::affine_quantize<Noisy>(widen<Type>(chunks[j], i), group, noise.byte(i));
+      codes[i] = math::affine_quantize<Noisy>(widen<Type>(chunks[j], i), group, noise.as_float(i));
     }
     std::uint64_t packed = group.keep != 0 ? format::pack8<Bits>(codes) : 0;
     const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, inside(j));
@@ -116,7 +120,8 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
 
 template <DType Type, int Bits, bool Noisy, class Access>
 __global__ void __launch_bounds__(kThreads)
-    affine_encode_kernel(Access src, AffineBuffer dst, KernelSeed seed, Padding padding) {
+    affine_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ AffineBuffer dst,
+                         const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
   const auto [tile, lane] = place();
   if (Access::kDense && (tile + 1) * kTile <= dst.geometry.elems) {
@@ -159,12 +164,19 @@ __device__ __forceinline__ void decode_tile(const AffineBuffer& src, const Acces
     if constexpr (Dithered) noise = chunk_noise(key, tile, inside(j));
     float values[kChunk];
     affine_decode_chunk<Bits, Dithered>(packed[j], stats[j], noise, values);
-    dst.store(at.first, at.count, math::is_nan(stats[j].first) ? nan_chunk<Type>() : narrow<Type>(values));
+    const auto chunk = math::is_nan(stats[j].first) ? nan_chunk<Type>() : narrow<Type>(values);
+    if constexpr (Full) {
+      dst.store_full(at.first, chunk);
+    } else {
+      dst.store(at.first, at.count, chunk);
+    }
   }
 }
 
 template <DType Type, int Bits, bool Dithered, class Access>
-__global__ void __launch_bounds__(kThreads) affine_decode_kernel(AffineBuffer src, Access dst, KernelSeed seed) {
+__global__ void __launch_bounds__(kThreads)
+    affine_decode_kernel(const __grid_constant__ AffineBuffer src, const __grid_constant__ Access dst,
+                         const __grid_constant__ KernelSeed seed) {
   const auto [tile, lane] = place();
   if (Access::kDense && (tile + 1) * kTile <= src.geometry.elems) {
     decode_tile<Type, Bits, Dithered, Access::kDense>(src, dst, seed, tile, lane);

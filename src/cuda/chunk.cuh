@@ -78,6 +78,25 @@ class DenseAccess {
     return chunk;
   }
 
+  /// The whole warp stores full chunks that lie behind each other. Chunks of more than 16 bytes are transposed between
+  /// neighbouring lanes first: a store instruction that fills only half of each 32-byte sector runs at half the speed.
+  __device__ void store_full(std::int64_t first, Chunk<T> chunk) const {
+    constexpr int kQuads = Chunk<T>::kWords / 4;
+    if constexpr (kQuads <= 1) {
+      store(first, kChunk, chunk);
+    } else {
+      const int lane = static_cast<int>(threadIdx.x) % kWarp;
+      transpose(chunk, lane);
+      const int row = lane % kQuads;
+      auto* const at = reinterpret_cast<uint4*>(data_ + (first - row * kChunk));
+#pragma unroll
+      for (int k = 0; k < kQuads; ++k) {
+        __stcs(at + k * kQuads + row,
+               make_uint4(chunk.w[4 * k], chunk.w[4 * k + 1], chunk.w[4 * k + 2], chunk.w[4 * k + 3]));
+      }
+    }
+  }
+
   __device__ void store(std::int64_t first, int count, const Chunk<T>& chunk) const {
     if (count >= kChunk) {
       if constexpr (sizeof(T) == 1) {
@@ -98,6 +117,24 @@ class DenseAccess {
   }
 
  private:
+  /// Quad k of lane r and quad r of lane k change places, in each set of as many lanes as a chunk has quads of words.
+  __device__ static void transpose(Chunk<T>& chunk, int lane) {
+    constexpr int kQuads = Chunk<T>::kWords / 4;
+#pragma unroll
+    for (int bit = 1; bit < kQuads; bit *= 2) {
+      const bool upper = (lane & bit) != 0;
+#pragma unroll
+      for (int i = 0; i < Chunk<T>::kWords; ++i) {
+        if ((i / 4 & bit) != 0) continue;
+        std::uint32_t& low = chunk.w[i];
+        std::uint32_t& high = chunk.w[i + 4 * bit];
+        const std::uint32_t received = __shfl_xor_sync(~0U, upper ? low : high, bit);
+        low = upper ? received : low;
+        high = upper ? high : received;
+      }
+    }
+  }
+
   T* data_;
 };
 
@@ -135,6 +172,21 @@ class StridedAccess {
   T* data_;
   format::ElementOrder order_;
 };
+
+/// How many elements of a chunk exist, for codecs without groups.
+[[nodiscard]] __device__ __forceinline__ int count_from(std::int64_t first, std::int64_t elems) {
+  return static_cast<int>(min(max(elems - first, std::int64_t{0}), std::int64_t{kChunk}));
+}
+
+/// Stores a chunk of a tile whose chunks lie behind each other; the whole warp calls it.
+template <class Access, class T>
+__device__ __forceinline__ void store_tile_chunk(const Access& dst, std::int64_t tile, std::int64_t first,
+                                                 std::int64_t elems, const Chunk<T>& chunk) {
+  if constexpr (Access::kDense) {
+    if ((tile + 1) * kTile <= elems) return dst.store_full(first, chunk);
+  }
+  if (first < elems) dst.store(first, count_from(first, elems), chunk);
+}
 
 /// body.operator()<Access>() with the access that fits: dense needs a run of memory, 16-byte alignment, and groups that
 /// start at multiples of 8 elements.

@@ -35,20 +35,20 @@ struct PackedCodes {
 };
 
 template <class T, int Bits, class Access>
-__global__ void __launch_bounds__(kThreads) index_encode_kernel(Access src, std::byte* dst, std::int64_t elems,
-                                                                std::int64_t bound, std::uint32_t* overflow,
-                                                                Padding padding) {
+__global__ void __launch_bounds__(kThreads)
+    index_encode_kernel(const __grid_constant__ Access src, std::byte* dst, std::int64_t elems, std::int64_t bound,
+                        std::uint32_t* overflow, const __grid_constant__ Padding padding) {
   padding.zero();
   const auto [tile, lane] = place();
   const std::int64_t bytes = format::ceil_div(elems * Bits, 32) * 4;
   bool outside = false;
+#pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     const std::int64_t chunk_number = (tile * kChunksPerLane + j) * kWarp + lane;
     const std::int64_t room = bytes - chunk_number * Bits;
     if (room <= 0) continue;
     const std::int64_t first = chunk_number * kChunk;
-    const auto count = static_cast<int>(min(max(elems - first, std::int64_t{0}), std::int64_t{kChunk}));
-    const Chunk<T> chunk = src.load(first, count);
+    const Chunk<T> chunk = src.load(first, count_from(first, elems));
     PackedCodes<Bits> packed;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
@@ -68,24 +68,27 @@ __global__ void __launch_bounds__(kThreads) index_encode_kernel(Access src, std:
 }
 
 template <class T, int Bits, class Access>
-__global__ void __launch_bounds__(kThreads) index_decode_kernel(const std::byte* src, Access dst, std::int64_t elems) {
+__global__ void __launch_bounds__(kThreads)
+    index_decode_kernel(const std::byte* src, const __grid_constant__ Access dst, std::int64_t elems) {
   const auto [tile, lane] = place();
   const std::int64_t bytes = format::ceil_div(elems * Bits, 32) * 4;
+#pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     const std::int64_t chunk_number = (tile * kChunksPerLane + j) * kWarp + lane;
     const std::int64_t first = chunk_number * kChunk;
-    if (first >= elems) continue;
     PackedCodes<Bits> packed;
+    if (first < elems) {
 #pragma unroll
-    for (int k = 0; k < PackedCodes<Bits>::kWords; ++k) {
-      constexpr int kBytes = Bits < 4 ? Bits : 4;
-      packed.w[k] = static_cast<std::uint32_t>(
-          load_codes<kBytes>(src + chunk_number * Bits + 4 * k, bytes - chunk_number * Bits - 4 * k));
+      for (int k = 0; k < PackedCodes<Bits>::kWords; ++k) {
+        constexpr int kBytes = Bits < 4 ? Bits : 4;
+        packed.w[k] = static_cast<std::uint32_t>(
+            load_codes<kBytes>(src + chunk_number * Bits + 4 * k, bytes - chunk_number * Bits - 4 * k));
+      }
     }
     Chunk<T> chunk = {};
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) chunk.set(i, static_cast<T>(packed.get(i)));
-    dst.store(first, static_cast<int>(min(elems - first, std::int64_t{kChunk})), chunk);
+    store_tile_chunk(dst, tile, first, elems, chunk);
   }
 }
 

@@ -47,7 +47,8 @@ struct FloatBits {
 
 template <class Source, class Access>
 __global__ void __launch_bounds__(kThreads)
-    mask_encode_kernel(Access src, std::byte* dst, std::int64_t elems, Interval interval, Padding padding) {
+    mask_encode_kernel(const __grid_constant__ Access src, std::byte* dst, std::int64_t elems, Interval interval,
+                       const __grid_constant__ Padding padding) {
   padding.zero();
   const auto [tile, lane] = place();
   const std::int64_t bytes = format::ceil_div(elems, 32) * 4;
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    counts[j] = static_cast<int>(min(max(elems - first, std::int64_t{0}), std::int64_t{kChunk}));
+    counts[j] = count_from(first, elems);
     chunks[j] = src.load(first, counts[j]);
   }
 #pragma unroll
@@ -67,42 +68,68 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Bits of neighbouring elements that may lie in different runs.
+__device__ __noinline__ std::uint32_t segmented_bits(BitPlane src, std::int64_t first, int count) {
+  std::uint32_t bits = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t segment = (first + i) / src.segment_elems;
+    const std::int64_t inside = first + i - segment * src.segment_elems;
+    const auto byte = static_cast<std::uint32_t>(src.data[segment * src.segment_bytes + inside / 8]);
+    bits |= ((byte >> (inside % 8)) & 1U) << i;
+  }
+  return bits;
+}
+
 /// Two elements of the target type.
 template <class T>
 struct TwoValues {
   T off;
   T on;
+
+  /// Eight elements by eight bits.
+  [[nodiscard]] __device__ Chunk<T> chosen(std::uint32_t bits) const {
+    Chunk<T> chunk = {};
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) chunk.set(i, (bits & (1U << i)) != 0 ? on : off);
+    } else {
+      // Each bit becomes a mask as wide as an element: bits are moved to the elements' lowest bits, then multiplied.
+      constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
+      constexpr std::uint32_t kEach = sizeof(T) == 1 ? 0x01010101U : 0x00010001U;
+      constexpr std::uint32_t kSpread = sizeof(T) == 1 ? 0x00204081U : 0x00008001U;
+      const std::uint32_t off_word = off * kEach;
+      const std::uint32_t difference = (off ^ on) * kEach;
+#pragma unroll
+      for (int k = 0; k < Chunk<T>::kWords; ++k) {
+        const std::uint32_t own = (bits >> (kPerWord * k)) & ((1U << kPerWord) - 1U);
+        const std::uint32_t lowest = (own * kSpread) & kEach;
+        chunk.w[k] = off_word ^ (difference & (lowest * static_cast<T>(~T{0})));
+      }
+    }
+    return chunk;
+  }
 };
 
 template <class T, class Access>
 __global__ void __launch_bounds__(kThreads)
-    mask_decode_kernel(BitPlane src, Access dst, std::int64_t elems, TwoValues<T> values) {
+    mask_decode_kernel(BitPlane src, const __grid_constant__ Access dst, std::int64_t elems, TwoValues<T> values) {
   const auto [tile, lane] = place();
   std::uint32_t bits[kChunksPerLane];
-  int counts[kChunksPerLane];
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    counts[j] = static_cast<int>(min(max(elems - first, std::int64_t{0}), std::int64_t{kChunk}));
     bits[j] = 0;
+    if (first >= elems) continue;
     if (src.segment_elems == elems) {
-      if (counts[j] > 0) bits[j] = static_cast<std::uint32_t>(src.data[first / 8]);
+      bits[j] = static_cast<std::uint32_t>(src.data[first / 8]);
     } else {
-      for (int i = 0; i < counts[j]; ++i) {
-        const std::int64_t segment = (first + i) / src.segment_elems;
-        const std::int64_t inside = first + i - segment * src.segment_elems;
-        const auto byte = static_cast<std::uint32_t>(src.data[segment * src.segment_bytes + inside / 8]);
-        bits[j] |= ((byte >> (inside % 8)) & 1U) << i;
-      }
+      bits[j] = segmented_bits(src, first, count_from(first, elems));
     }
   }
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
-    if (counts[j] == 0) continue;
-    Chunk<T> chunk = {};
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) chunk.set(i, ((bits[j] >> i) & 1U) != 0 ? values.on : values.off);
-    dst.store(tile * kTile + (j * kWarp + lane) * kChunk, counts[j], chunk);
+    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+    store_tile_chunk(dst, tile, first, elems, values.chosen(bits[j]));
   }
 }
 
@@ -128,7 +155,7 @@ void decode_bits(const BitPlane& plane, const Mask& spec, const codec::Elements<
   if (dtype_bytes(dst.dtype) == 1) return decode_to<std::uint8_t>(plane, {0, 1}, dst, stream);
   with_float(dst.dtype, [&]<DType Type>() {
     using Element = math::Element<Type>;
-    decode_to<Storage<Type>>(plane, {Element::narrow(spec.off), Element::narrow(spec.on)}, dst, stream);
+    decode_to<Storage<Type>>(plane, {Element::round(spec.off), Element::round(spec.on)}, dst, stream);
   });
 }
 

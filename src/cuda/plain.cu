@@ -18,44 +18,35 @@ struct Same {
   __device__ static Chunk<T> apply(const Chunk<T>& chunk) { return chunk; }
 };
 
-/// IEEE conversion with canonical NaN; Saturating for decoding, where finite values stay finite.
-template <DType Source, DType Target, bool Saturating>
+/// IEEE conversion with canonical NaN.
+template <DType Source, DType Target>
 struct Convert {
   using From = Storage<Source>;
   using To = Storage<Target>;
   __device__ static Chunk<To> apply(const Chunk<From>& chunk) {
     Chunk<To> out = {};
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const float x = widen<Source>(chunk, i);
-      if constexpr (Saturating || Target == DType::f32) {
-        out.set(i, math::Element<Target>::narrow(x));
-      } else if constexpr (Target == DType::bf16) {
-        out.set(i, math::f32_to_bf16(x));
-      } else {
-        out.set(i, math::f32_to_f16(x));
-      }
-    }
+    for (int i = 0; i < kChunk; ++i) out.set(i, math::Element<Target>::round(widen<Source>(chunk, i)));
     return out;
   }
 };
 
 template <class Operation, class Source, class Target>
-__global__ void __launch_bounds__(kThreads) map_kernel(Source src, Target dst, std::int64_t elems, Padding padding) {
+__global__ void __launch_bounds__(kThreads)
+    map_kernel(const __grid_constant__ Source src, const __grid_constant__ Target dst, std::int64_t elems,
+               const __grid_constant__ Padding padding) {
   padding.zero();
   const auto [tile, lane] = place();
   Chunk<typename Operation::From> chunks[kChunksPerLane];
-  int counts[kChunksPerLane];
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    counts[j] = static_cast<int>(min(max(elems - first, std::int64_t{0}), std::int64_t{kChunk}));
-    chunks[j] = src.load(first, counts[j]);
+    chunks[j] = src.load(first, count_from(first, elems));
   }
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    if (counts[j] > 0) dst.store(first, counts[j], Operation::apply(chunks[j]));
+    store_tile_chunk(dst, tile, first, elems, Operation::apply(chunks[j]));
   }
 }
 
@@ -103,15 +94,15 @@ void decode(const Copy& /*spec*/, const codec::DecodeJob& job) {
 
 void encode(const Cast& spec, const codec::EncodeJob& job) {
   with_float(job.src.dtype, [&]<DType Type>() {
-    if (spec.to == DType::bf16) return encode_by<Convert<Type, DType::bf16, false>>(job);
-    encode_by<Convert<Type, DType::f16, false>>(job);
+    if (spec.to == DType::bf16) return encode_by<Convert<Type, DType::bf16>>(job);
+    encode_by<Convert<Type, DType::f16>>(job);
   });
 }
 
 void decode(const Cast& spec, const codec::DecodeJob& job) {
   with_float(job.dst.dtype, [&]<DType Type>() {
-    if (spec.to == DType::bf16) return decode_by<Convert<DType::bf16, Type, false>>(job);
-    decode_by<Convert<DType::f16, Type, false>>(job);
+    if (spec.to == DType::bf16) return decode_by<Convert<DType::bf16, Type>>(job);
+    decode_by<Convert<DType::f16, Type>>(job);
   });
 }
 

@@ -70,91 +70,83 @@ __device__ __forceinline__ bool slot_exists(const format::Geometry& geometry, st
   return tile * kTile + block * kBlock + slot * kChunk < geometry.groups() * geometry.group;
 }
 
-template <DType Type, int Bits, bool Full, class Access>
-__device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
-                                            std::int64_t tile, int lane) {
-  constexpr bool kTensorCores = Type != DType::f32;
-  using Transform = std::conditional_t<kTensorCores, HadamardFactors, HadamardButterflies>;
-  const int group = dst.geometry.group;
-  const bool bf16_stats = dst.stats == StatsType::bf16;
-
-  Chunk<Storage<Type>> chunks[kBlocks];
-  float sums[kBlocks];
+/// Reads the elements of a tile and, if there is one, writes their mask plane.
+template <DType Type, bool Full, class Access>
+__device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer& dst, std::int64_t tile, int lane,
+                                          Chunk<Storage<Type>> (&chunks)[kBlocks]) {
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const BlockPlace at = block_place<Full>(dst, tile, b, lane);
     chunks[b] = src.load(at.first, at.count);
   }
-  if (dst.has_mask()) {
+  if (!dst.has_mask()) return;
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      std::byte* const at = block_place<Full>(dst, tile, b, lane).mask;
-      if (Full || at != nullptr) *at = static_cast<std::byte>(nonzero_bits<Type>(chunks[b]));
-    }
+  for (int b = 0; b < kBlocks; ++b) {
+    std::byte* const at = block_place<Full>(dst, tile, b, lane).mask;
+    if (Full || at != nullptr) *at = static_cast<std::byte>(nonzero_bits<Type>(chunks[b]));
   }
+}
+
+template <DType Type, int Bits, bool Full, class Access>
+__device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
+                                            std::int64_t tile, int lane) {
+  const int group = dst.geometry.group;
+  const bool bf16_stats = dst.stats == StatsType::bf16;
+  const GroupSums groups(lane, group);
+  const Rotation rotation(key, tile, lane, group);
+
+  Chunk<Storage<Type>> chunks[kBlocks];
+  load_tile<Type, Full>(src, dst, tile, lane, chunks);
+  float sums[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) sums[b] = chunk_sum<Type>(chunks[b]);
-  const GroupSums spatial(lane, group, 4);
-  const int count = block_place<Full>(dst, tile, spatial.block(), spatial.half() * 16).group_count;
-  const float exact_mean = spatial.reduce(sums) * (1.0F / static_cast<float>(count));
-  const float mean = bf16_stats ? __bfloat162float(__float2bfloat16_rn(exact_mean)) : exact_mean;
+  const int count = block_place<Full>(dst, tile, groups.block(), groups.half() * 16).group_count;
+  float mean = groups.reduce(sums) / static_cast<float>(count);
+  if (bf16_stats || Type != DType::f32) mean = __bfloat162float(__float2bfloat16_rn(mean));
   const bool finite = fabsf(mean) <= kLargest;
 
-  const TileSigns signs(key, tile, lane);
-  const HadamardFactors factors(lane, group, HadamardFactors::Direction::encode);
   float y[kBlocks][kChunk];
   float squares[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const float block_mean = spatial.of_block(mean, b);
-    const int present = block_place<Full>(dst, tile, b, lane).count;
-    if constexpr (kTensorCores) {
-      std::uint32_t words[4];
-      residual_words<Type>(chunks[b], block_mean, bf16_stats, present, signs, b, words);
-      // A NaN must not reach the other group of 128 through a product with 0.
-      if (!(fabsf(block_mean) <= kLargest)) words[0] = words[1] = words[2] = words[3] = 0;
-      factors.transform(words, y[b]);
-    } else {
-      residual_floats(chunks[b], block_mean, present, signs, b, y[b]);
-      HadamardButterflies(lane, group).encode(y[b]);
-    }
+    const float block_mean = groups.of_block(mean, b);
+    Terms<2> terms = residual<Type>(chunks[b], block_mean, block_place<Full>(dst, tile, b, lane).count, rotation.first, b);
+    // A NaN must not reach the other group of 128 through a product with 0.
+    if (!(fabsf(block_mean) <= kLargest)) terms = Terms<2>{};
+    rotate<Type>(terms, rotation, b, y[b]);
     squares[b] = 0.0F;
 #pragma unroll
     for (float v : y[b]) squares[b] = fmaf(v, v, squares[b]);
   }
+  const float square_sum = groups.reduce(squares);
+  const bool usable = square_sum > 0.0F && square_sum <= kLargest;
+  const float sigma = usable ? sqrtf(square_sum * (1.0F / static_cast<float>(group))) : -1.0F;
 
-  const GroupSums coefficient(lane, group, Transform::kTopBit);
-  const float square_sum = coefficient.reduce(squares);
-  const float sigma = sqrtf(square_sum * (1.0F / static_cast<float>(group)));
-  const float usable_sigma = square_sum > 0.0F && square_sum <= kLargest ? sigma : -1.0F;
-
-  const int slot = Transform::slot(lane);
   float products[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const float block_sigma = coefficient.of_block(usable_sigma, b);
+    const float block_sigma = groups.of_block(sigma, b);
     products[b] = 0.0F;
-    const std::uint32_t packed = kTensorCores ? quantize_packed<Bits>(y[b], block_sigma, products[b])
-                                              : quantize_coefficients<Bits>(y[b], block_sigma, products[b]);
-    if (!slot_exists<Full>(dst.geometry, tile, b, slot)) continue;
-    store_codes<Bits>(code_place<Bits>(dst, tile, b, slot), block_sigma < 0.0F ? 0U : packed, Bits);
+    const std::uint32_t packed = kPrecise<Type> ? quantize_coefficients<Bits>(y[b], block_sigma, products[b])
+                                                : quantize_packed<Bits>(y[b], block_sigma, products[b]);
+    if (!slot_exists<Full>(dst.geometry, tile, b, lane)) continue;
+    store_codes<Bits>(code_place<Bits>(dst, tile, b, lane), block_sigma < 0.0F ? 0U : packed, Bits);
   }
 
-  const float product = coefficient.reduce(products);
-  const int owner = coefficient.block();
-  const int mean_lane = (owner & 1) | ((owner & 2) << 1) | (coefficient.half() << 4);
-  const float group_mean = __shfl_sync(~0U, finite ? mean : math::float_of(math::kNanF32), mean_lane);
-  if (!coefficient.speaks()) return;
-  const std::int64_t g = (tile * kBlocks + owner) * (kBlock / group) + coefficient.half();
+  const float product = groups.reduce(products);
+  if (!groups.speaks()) return;
+  const std::int64_t g = (tile * kBlocks + groups.block()) * (kBlock / group) + groups.half();
   if (!Full && g >= dst.geometry.groups()) return;
-  float scale = usable_sigma > 0.0F ? square_sum / (static_cast<float>(group) * product) : 0.0F;
+  float scale = usable ? square_sum / (static_cast<float>(group * group) * product) : 0.0F;
   if (bf16_stats) scale = math::bf16_stochastic(scale, math::scale_noise(key, static_cast<std::uint64_t>(g)));
-  store_stats(dst.data, g, dst.stats, {square_sum <= kLargest ? group_mean + 0.0F : math::float_of(math::kNanF32), scale});
+  const bool representable = finite && square_sum <= kLargest;
+  store_stats(dst.data, g, dst.stats, {representable ? mean + 0.0F : math::float_of(math::kNanF32), scale});
 }
 
 template <DType Type, int Bits, class Access>
 __global__ void __launch_bounds__(kThreads)
-    rotated_encode_kernel(Access src, RotatedBuffer dst, KernelSeed seed, Padding padding) {
+    rotated_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ RotatedBuffer dst,
+                          const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
   const auto [tile, lane] = place();
   if (Access::kDense && (tile + 1) * kTile <= dst.geometry.elems) {
@@ -167,31 +159,33 @@ __global__ void __launch_bounds__(kThreads)
 template <DType Type, int Bits, bool Full, class Access>
 __device__ __forceinline__ void decode_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
                                             std::int64_t tile, int lane) {
-  using Transform = std::conditional_t<Type != DType::f32, HadamardFactors, HadamardButterflies>;
-  const int group = src.geometry.group;
-  const int slot = Transform::slot(lane);
   EncodedChunk in[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const bool exists = slot_exists<Full>(src.geometry, tile, b, slot);
-    in[b].codes = exists ? static_cast<std::uint32_t>(load_codes<Bits>(code_place<Bits>(src, tile, b, slot), Bits)) : 0U;
+    const bool exists = slot_exists<Full>(src.geometry, tile, b, lane);
+    in[b].codes = exists ? static_cast<std::uint32_t>(load_codes<Bits>(code_place<Bits>(src, tile, b, lane), Bits)) : 0U;
     const BlockPlace at = block_place<Full>(src, tile, b, lane);
     if (Full || at.count > 0) in[b].stats = load_stats(src.data, at.g, src.stats);
     if (src.has_mask()) in[b].mask = Full || at.count > 0 ? static_cast<std::uint32_t>(*at.mask) : 0U;
   }
-  const TileSigns signs(key, tile, lane);
-  const HadamardFactors factors(lane, group, HadamardFactors::Direction::decode);
+  const Rotation rotation(key, tile, lane, src.geometry.group);
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const BlockPlace at = block_place<Full>(src, tile, b, lane);
-    auto chunk = rotated_decode_chunk<Type, Bits>(in[b], group, lane, b, factors, signs);
+    auto chunk = rotated_decode_chunk<Type, Bits>(in[b], b, rotation);
     if (src.has_mask()) keep_masked<Type>(chunk, in[b].mask);
-    if (Full || at.count > 0) dst.store(at.first, at.count, chunk);
+    if constexpr (Full) {
+      dst.store_full(at.first, chunk);
+    } else if (at.count > 0) {
+      dst.store(at.first, at.count, chunk);
+    }
   }
 }
 
 template <DType Type, int Bits, class Access>
-__global__ void __launch_bounds__(kThreads) rotated_decode_kernel(RotatedBuffer src, Access dst, KernelSeed seed) {
+__global__ void __launch_bounds__(kThreads)
+    rotated_decode_kernel(const __grid_constant__ RotatedBuffer src, const __grid_constant__ Access dst,
+                          const __grid_constant__ KernelSeed seed) {
   const auto [tile, lane] = place();
   if (Access::kDense && (tile + 1) * kTile <= src.geometry.elems) {
     decode_tile<Type, Bits, Access::kDense>(src, dst, seed.key(), tile, lane);

@@ -20,8 +20,7 @@ inline constexpr int kBlock = kWarp * kChunk;
 /// lane, then three (or two) more steps complete it, instead of five steps for each.
 class GroupSums {
  public:
-  /// `top_bit`: the bit of the lane that tells two groups of 128 apart.
-  __device__ GroupSums(int lane, int group, int top_bit) : lane_(lane), split_(group == 128 ? 1 << top_bit : 0) {}
+  __device__ GroupSums(int lane, int group) : lane_(lane), split_(group == 128 ? 16 : 0) {}
 
   /// The block whose sum reduce() leaves in this lane.
   [[nodiscard]] __device__ int block() const { return (lane_ & 1) | ((lane_ >> 1) & 2); }
@@ -54,23 +53,52 @@ class GroupSums {
   int split_;
 };
 
-/// The signs of this lane's 32 elements, one bit each.
+/// The signs of this lane's 32 numbers, one bit each.
 class TileSigns {
  public:
-  __device__ TileSigns(math::HashKey key, std::int64_t tile, int lane)
-      : word_(math::hash_word64(key, static_cast<std::uint64_t>(tile) * kWarp + static_cast<std::uint32_t>(lane))) {}
+  /// D1, in spatial layout: the lane's own word of the tile.
+  __device__ static TileSigns first(math::HashKey key, std::int64_t tile, int lane) {
+    return TileSigns(own_word(key, tile, lane));
+  }
 
-  /// Sign bits of elements 2k and 2k + 1, at bits 15 and 31.
+  /// D2, in coefficient layout, where a lane's numbers are spread over two words: index bit 5 chooses the word, and bit
+  /// 0 its half.
+  __device__ static TileSigns second(math::HashKey key, std::int64_t tile, int lane) {
+    const std::uint32_t own = own_word(key.for_second_signs(), tile, lane);
+    const int source = ((lane >> 3) & 3) | ((lane & 3) << 3);
+    const std::uint32_t even = __shfl_sync(~0U, own, source);
+    const std::uint32_t odd = __shfl_sync(~0U, own, source | 4);
+    return TileSigns(__byte_perm(even, odd, (lane & 4) == 0 ? 0x5410U : 0x7632U));
+  }
+
+  /// Sign bits of numbers 2k and 2k + 1, at bits 15 and 31.
   [[nodiscard]] __device__ std::uint32_t of_pair(int block, int k) const {
     return (word_ << (15 - (4 * block + k))) & 0x80008000U;
   }
-  /// Sign bit of element `i`, at bit 31.
-  [[nodiscard]] __device__ std::uint32_t of_element(int block, int i) const {
+  /// Sign bit of number `i`, at bit 31.
+  [[nodiscard]] __device__ std::uint32_t of_number(int block, int i) const {
     return (word_ << (31 - (16 * (i % 2) + 4 * block + i / 2))) & 0x80000000U;
   }
 
  private:
+  __device__ explicit TileSigns(std::uint32_t word) : word_(word) {}
+  __device__ static std::uint32_t own_word(math::HashKey key, std::int64_t tile, int lane) {
+    return math::hash_word64(key, static_cast<std::uint64_t>(tile) * kWarp + static_cast<std::uint32_t>(lane));
+  }
+
   std::uint32_t word_;
+};
+
+/// The signs and the transform of one tile.
+struct Rotation {
+  Hadamard hadamard;
+  TileSigns first;
+  TileSigns second;
+
+  __device__ Rotation(math::HashKey key, std::int64_t tile, int lane, int group)
+      : hadamard(lane, group),
+        first(TileSigns::first(key, tile, lane)),
+        second(TileSigns::second(key, tile, lane)) {}
 };
 
 /// A bf16 number twice.
@@ -94,35 +122,50 @@ template <DType Type>
   }
 }
 
-/// Elements less their mean, with their signs, as bf16 for the tensor cores. Absent elements are 0.
+/// Elements less their mean, with their signs. Absent elements are 0. For bf16 both numbers are terms as they are, so that
+/// nothing is rounded; the mean is a bf16 number then.
 template <DType Type>
-__device__ __forceinline__ void residual_words(const Chunk<std::uint16_t>& chunk, float mean, bool mean_is_bf16, int count,
-                                               const TileSigns& signs, int block, std::uint32_t (&words)[4]) {
+[[nodiscard]] __device__ __forceinline__ Terms<2> residual(const Chunk<Storage<Type>>& chunk, float mean, int count,
+                                                           const TileSigns& signs, int block) {
+  Terms<2> terms;
+  if constexpr (Type == DType::bf16) {
+    const std::uint32_t negated = as_word(__float2bfloat162_rn(-mean));
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    if (Type == DType::bf16 && mean_is_bf16) {
-      const __nv_bfloat162 pair = __float2bfloat162_rn(mean);
-      words[k] = as_word(__hsub2(as_packed<__nv_bfloat162>(chunk.w[k]), pair));
-    } else {
-      words[k] = as_word(__floats2bfloat162_rn(widen<Type>(chunk, 2 * k) - mean, widen<Type>(chunk, 2 * k + 1) - mean));
+    for (int k = 0; k < 4; ++k) {
+      terms.w[0][k] = chunk.w[k];
+      terms.w[1][k] = negated;
     }
-    words[k] ^= signs.of_pair(block, k);
+  } else {
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] = widen<Type>(chunk, i) - mean;
+    terms = Terms<2>(values);
   }
+  terms.flip([&](int k) { return signs.of_pair(block, k); });
   if (count < kChunk) {  // a constant of 8 in tiles that are full
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      words[k] &= (2 * k < count ? 0xffffU : 0U) | (2 * k + 1 < count ? 0xffff0000U : 0U);
+      const std::uint32_t present = (2 * k < count ? 0xffffU : 0U) | (2 * k + 1 < count ? 0xffff0000U : 0U);
+      terms.w[0][k] &= present;
+      terms.w[1][k] &= present;
     }
   }
+  return terms;
 }
 
-__device__ __forceinline__ void residual_floats(const Chunk<float>& chunk, float mean, int count, const TileSigns& signs,
-                                                int block, float (&values)[kChunk]) {
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    const float r = i < count ? math::float_of(chunk.w[i]) - mean : 0.0F;
-    values[i] = math::float_of(math::bits_of(r) ^ signs.of_element(block, i));
-  }
+/// Terms kept between the products of a transform: binary32 elements need more than bf16.
+template <DType Type>
+inline constexpr bool kPrecise = Type == DType::f32;
+
+/// H D2 H, in spatial layout, of numbers that have their first signs.
+template <DType Type>
+__device__ __forceinline__ void rotate(const Terms<2>& in, const Rotation& rotation, int block, float (&y)[kChunk]) {
+  constexpr int kTerms = kPrecise<Type> ? 2 : 1;
+  float once[kChunk];
+  rotation.hadamard.forward<kTerms>(in, once);
+  Terms<kTerms> between(once);
+  between.flip([&](int k) { return rotation.second.of_pair(block, k); });
+  rotation.hadamard.backward<kTerms>(between, y);
 }
 
 /// Codes of eight coefficients of a group with root mean square `sigma`; adds |y| * level to `product`.
@@ -263,20 +306,20 @@ struct EncodedChunk {
 
 /// Eight elements of one block, decoded into registers in spatial layout. All lanes take part.
 template <DType Type, int Bits>
-[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(const EncodedChunk& in, int group,
-                                                                                   int lane, int block,
-                                                                                   const HadamardFactors& factors,
-                                                                                   const TileSigns& signs) {
-  Chunk<std::uint16_t> levels;
-  LevelTable<Bits>::expand(in.codes, levels.w);
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(const EncodedChunk& in, int block,
+                                                                                   const Rotation& rotation) {
+  // Sums of levels are small integers of a small unit: with these numbers of terms binary32 output is exact but for the
+  // last places.
+  constexpr int kInFirst = kPrecise<Type> ? 2 : 1;
+  constexpr int kLater = kPrecise<Type> ? 3 : 1;
+  Terms<1> levels;
+  LevelTable<Bits>::expand(in.codes, levels.w[0]);
   float values[kChunk];
-  if constexpr (Type == DType::f32) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) values[i] = widen<DType::bf16>(levels, i);
-    HadamardButterflies(lane, group).decode(values);
-  } else {
-    factors.transform(levels.w, values);
-  }
+  rotation.hadamard.forward<kInFirst>(levels, values);
+  Terms<kLater> between(values);
+  between.flip([&](int k) { return rotation.second.of_pair(block, k); });
+  rotation.hadamard.backward<kLater>(between, values);
+
   if (math::is_nan(in.stats.first)) return nan_chunk<Type>();
   if constexpr (Type == DType::bf16) {
     Chunk<std::uint16_t> chunk = narrow<Type>(values);
@@ -284,14 +327,14 @@ template <DType Type, int Bits>
     const std::uint32_t scale = as_word(__float2bfloat162_rn(in.stats.second));
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const auto signed_scale = as_packed<__nv_bfloat162>(scale ^ signs.of_pair(block, k));
+      const auto signed_scale = as_packed<__nv_bfloat162>(scale ^ rotation.first.of_pair(block, k));
       chunk.w[k] = as_word(__hfma2(as_packed<__nv_bfloat162>(chunk.w[k]), signed_scale, mean));
     }
     return chunk;
   } else {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      const float scale = math::float_of(math::bits_of(in.stats.second) ^ signs.of_element(block, i));
+      const float scale = math::float_of(math::bits_of(in.stats.second) ^ rotation.first.of_number(block, i));
       values[i] = fmaf(values[i], scale, in.stats.first);
     }
     return narrow<Type>(values);

@@ -38,7 +38,10 @@ ACTZIP_HD constexpr AffineGroup affine_group(float lo, float hi, StatsType stats
   return {min, step, 1.0F / step, ~0U};
 }
 
-/// The code of `x`, in the lowest bits; what stands above them is undefined. `noise` is the element's noise byte.
+/// A noise byte as affine_quantize() takes it: the bits of 2^15 + noise/256.
+inline constexpr std::uint32_t kAffineNoise = 0x47000000U;
+
+/// The code of `x`, in the lowest bits; what stands above them is undefined. `noise` is kAffineNoise | noise byte.
 /// Adding 1.5 * 2^23, or 2^15 + noise/256, leaves the rounded number in the mantissa: no conversion instruction, which
 /// would cost four times as much on a GPU. `Float` and `Word` may also be vectors.
 template <bool Noisy, class Float = float, class Word = std::uint32_t>
@@ -46,7 +49,7 @@ ACTZIP_HD constexpr Word affine_quantize(std::type_identity_t<Float> x, const Af
                                          std::type_identity_t<Word> noise) {
   const Float t = (x - group.min) * group.inverse;
   if constexpr (Noisy) {
-    return __builtin_bit_cast(Word, t + __builtin_bit_cast(Float, 0x47000000U | noise)) >> 8;
+    return __builtin_bit_cast(Word, t + __builtin_bit_cast(Float, noise)) >> 8;
   } else {
     return __builtin_bit_cast(Word, t + 0x1.8p23F);
   }

@@ -1,4 +1,5 @@
-// Floating element types: how one element is stored, widened to binary32 and narrowed again (format.md, section 5).
+// Floating element types: how one element is stored, widened to binary32, rounded as IEEE does, and narrowed as decoding
+// does, which saturates (format.md, section 5).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ template <>
 struct Element<DType::f32> {
   using Storage = float;
   ACTZIP_HD static constexpr float widen(Storage x) { return x; }
-  ACTZIP_HD static constexpr Storage narrow(float x) { return is_nan(x) ? float_of(kNanF32) : x; }
+  ACTZIP_HD static constexpr Storage round(float x) { return is_nan(x) ? float_of(kNanF32) : x; }
+  ACTZIP_HD static constexpr Storage narrow(float x) { return round(x); }
 };
 
 template <>
@@ -24,9 +26,10 @@ struct Element<DType::bf16> {
   using Storage = std::uint16_t;
   static constexpr float kLargest = 0x1.fep127F;
   ACTZIP_HD static constexpr float widen(Storage x) { return bf16_to_f32(x); }
+  ACTZIP_HD static constexpr Storage round(float x) { return f32_to_bf16(x); }
   /// Saturating: what a codec decodes from finite values stays finite.
   ACTZIP_HD static constexpr Storage narrow(float x) {
-    return f32_to_bf16(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
+    return round(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
   }
 };
 
@@ -35,8 +38,9 @@ struct Element<DType::f16> {
   using Storage = std::uint16_t;
   static constexpr float kLargest = 65504.0F;
   ACTZIP_HD static constexpr float widen(Storage x) { return f16_to_f32(x); }
+  ACTZIP_HD static constexpr Storage round(float x) { return f32_to_f16(x); }
   ACTZIP_HD static constexpr Storage narrow(float x) {
-    return f32_to_f16(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
+    return round(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
   }
 };
 

@@ -20,8 +20,9 @@ struct HashKey {
   std::uint32_t k0 = 0;
   std::uint32_t k1 = 0;
 
-  /// An independent stream under the same seed, for the rounding of `rotated`'s scale.
+  /// Independent streams under the same seed, for `rotated`: the rounding of its scale, and its second signs.
   [[nodiscard]] ACTZIP_HD constexpr HashKey for_scales() const { return {k0, k1 ^ 0x27d4eb2fU}; }
+  [[nodiscard]] ACTZIP_HD constexpr HashKey for_second_signs() const { return {k0, k1 ^ 0x165667b1U}; }
 
   /// Takes the upper half of a 64-bit counter into the key, so that the loops count in 32 bits.
   [[nodiscard]] ACTZIP_HD constexpr HashKey for_upper(std::uint32_t upper) const {

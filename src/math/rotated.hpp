@@ -37,9 +37,6 @@ ACTZIP_HD constexpr float level_cut(int i) {
   return 0.5F * (level<Bits>(i) + level<Bits>(i + 1));
 }
 
-/// Coefficient j is stored at this position: bits 0 and 5 exchanged.
-ACTZIP_HD constexpr int stored_position(int j) { return (j & ~33) | ((j & 1) << 5) | ((j >> 5) & 1); }
-
 /// The word and the bit that hold the sign of padded element `e`.
 ACTZIP_HD constexpr std::uint64_t sign_word(std::uint64_t e) { return (e >> 10) * 32 + ((e >> 3) & 31); }
 ACTZIP_HD constexpr int sign_bit(std::uint64_t e) {

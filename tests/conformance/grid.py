@@ -14,7 +14,8 @@ INDEX_KINDS = ("inside", "edge", "outside")
 
 # Beside what the registry lists: other groups, statistics and limits.
 MORE_VARIANTS = {
-    "affine": ("affine:2:group=32", "affine:4:group=128:stats=f32", "affine:8:nearest:group=512:stats=f32",
+    "affine": ("affine:2:group=32", "affine:3:dithered:group=32", "affine:5:nearest:group=64",
+               "affine:4:group=128:stats=f32", "affine:8:nearest:group=512:stats=f32",
                "affine:3:dithered:group=1024:stats=f32"),
     "rotated": ("rotated:2:group=128", "rotated:4:mask:group=128:stats=f32", "rotated:1:stats=f32"),
     "mask": ("mask:lo=0:hi=6", "mask:lo=-1:hi=1:off=-2:on=1.25"),

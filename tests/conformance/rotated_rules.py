@@ -5,7 +5,13 @@ import numpy as np
 
 
 def tolerance(dtype):
+    """Of decoding, relative to the root mean square."""
     return 2.0**-18 if dtype == "f32" else 2.0**-6
+
+
+def encode_tolerance(dtype):
+    """Of a coefficient, relative to sigma."""
+    return 2.0**-12 if dtype == "f32" else 2.0**-6
 
 
 SMALLEST_STEP = {"f32": 2.0**-149, "bf16": 2.0**-133, "f16": 2.0**-24}
@@ -19,7 +25,7 @@ def check_encoding(spec, x, dtype, data, wanted, seed, segments):
     Coefficients are computed with the means that `data` holds, because a mean on the edge between two bf16 numbers may
     fall to either side and moves every coefficient.
     """
-    spec, wide, close = ref.parse(spec), ref.widen(x, dtype), tolerance(dtype)
+    spec, wide, close = ref.parse(spec), ref.widen(x, dtype), encode_tolerance(dtype)
     at = ref.Layout(spec, dtype, x.size, segments)
     mask_bytes = ref.align(at.sections[2], 16)
     assert data[len(data) - mask_bytes :] == wanted[len(data) - mask_bytes :], "mask plane or padding"
@@ -47,13 +53,14 @@ def check_encoding(spec, x, dtype, data, wanted, seed, segments):
 
 
 def check_means(spec, wide, mean, at, nan):
+    stats = spec.stats if at.dtype == "f32" else "bf16"
     counts = at.into_groups(np.ones(at.n)).sum(axis=1, keepdims=True)
     with np.errstate(all="ignore"):
         groups = at.into_groups(wide.astype(np.float64))
         exact = groups.sum(axis=1, keepdims=True) / counts
-        slack = np.abs(groups).sum(axis=1, keepdims=True) / counts * 2.0**-18 + 2.0**-148
+        slack = np.abs(groups).sum(axis=1, keepdims=True) / counts * encode_tolerance(at.dtype) / 8 + 2.0**-148
         low, high = (
-            ref.widen(ref.narrow((exact + side * slack).astype(np.float32), spec.stats, saturate=False), spec.stats)
+            ref.widen(ref.narrow((exact + side * slack).astype(np.float32), stats, saturate=False), stats)
             for side in (-1, 1)
         )
     assert (nan | ((low <= mean) & (mean <= high))).all(), "mean"

@@ -79,7 +79,7 @@ TEST_P(Calls, a_seed_by_address_is_the_seed_that_lies_there) {
     const std::int64_t elems = 3 * group_of(spec) + 3;
     SCOPED_TRACE(describe(spec, dtype, elems));
     const Tensor src = dense(dtype, sample(spec, dtype, elems, 72));
-    const DType out = std::holds_alternative<Index>(spec) ? DType::i64 : dtype;
+    const DType out = output_type(spec, dtype);
     for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{0x123456789abcdef0}}) {
       const Bytes encoded = harness.encode(spec, src, {.seed = seed});
       ASSERT_TRUE(encoded == harness.encode(spec, src, {.seed = seed, .seed_by_address = true}));
@@ -98,7 +98,7 @@ TEST_P(Calls, decoding_with_another_seed_gives_other_values_where_decoding_uses_
     const DType dtype = codec_info(spec).encodes.front();
     const std::int64_t elems = group_of(spec);
     SCOPED_TRACE(describe(spec, dtype, elems));
-    const DType out = std::holds_alternative<Index>(spec) ? DType::i64 : dtype;
+    const DType out = output_type(spec, dtype);
     const Bytes encoded = harness.encode(spec, dense(dtype, sample(spec, dtype, elems, 73)), {.seed = 1});
     EXPECT_EQ(noisy, harness.decode(spec, encoded, out, line(elems), {.seed = 1}) !=
                          harness.decode(spec, encoded, out, line(elems), {.seed = 2}));
@@ -116,7 +116,7 @@ TEST_P(CpuCalls, threads_give_the_bytes_and_values_of_one_thread) {
   Harness together(device(), executor);
   for (const CodecSpec& spec : all_variants()) {
     const DType dtype = codec_info(spec).encodes.front();
-    const DType out = std::holds_alternative<Index>(spec) ? DType::i64 : dtype;
+    const DType out = output_type(spec, dtype);
     for (const auto& [shape, segments] : work) {
       SCOPED_TRACE(describe(spec, dtype, unique_elems(shape)));
       const Call call{.segments = segments};

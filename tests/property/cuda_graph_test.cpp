@@ -24,7 +24,7 @@ class Recorded {
   Recorded(const CodecSpec& spec, DType dtype, const Shape& shape)
       : spec_(spec),
         dtype_(dtype),
-        out_(std::holds_alternative<Index>(spec) ? DType::i64 : dtype),
+        out_(output_type(spec, dtype)),
         shape_(shape),
         source_(kDevice, static_cast<std::size_t>(extent(shape)) * dtype_bytes(dtype)),
         encoded_(kDevice, encoded_bytes(spec, dtype, shape)),

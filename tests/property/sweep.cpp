@@ -15,6 +15,10 @@ std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec) {
   return {0, 1, 7, 8, 9, 31, 33, g - 1, g, g + 1, 2 * g + 3, 65537};
 }
 
+DType output_type(const CodecSpec& spec, DType encoded) {
+  return std::holds_alternative<Index>(spec) ? DType::i64 : encoded;
+}
+
 bool uses_noise(const CodecSpec& spec) {
   if (const auto* affine = std::get_if<Affine>(&spec)) return affine->rounding != Rounding::nearest;
   return std::holds_alternative<Rotated>(spec);

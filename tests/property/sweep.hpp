@@ -20,6 +20,9 @@ std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec);
 /// Elements of a group; for codecs without groups a number that is as good as another.
 std::int64_t group_of(const CodecSpec& spec);
 
+/// A type to decode to: the one encoded, but for `index`, which does not give all it takes.
+DType output_type(const CodecSpec& spec, DType encoded);
+
 /// Whether the seed matters.
 bool uses_noise(const CodecSpec& spec);
 

@@ -84,7 +84,7 @@ TEST_P(Views, decode_touches_the_elements_of_its_destination_and_not_the_gaps) {
   Harness harness(device());
   for (const CodecSpec& spec : all_variants()) {
     for (const DType dtype : codec_info(spec).encodes) {
-      const DType out = std::holds_alternative<Index>(spec) ? DType::i64 : dtype;
+      const DType out = output_type(spec, dtype);
       for (const NamedShape& view : shapes()) {
         if (view.overlapping) continue;
         const std::vector<std::int64_t> order = memory_order(view.shape);
@@ -113,7 +113,7 @@ TEST_P(Views, misaligned_starts_change_nothing) {
       const std::int64_t elems = 2 * group_of(spec) + 3;
       SCOPED_TRACE(describe(spec, dtype, elems));
       const Tensor src = dense(dtype, sample(spec, dtype, elems, 63));
-      const DType out = std::holds_alternative<Index>(spec) ? DType::i64 : dtype;
+      const DType out = output_type(spec, dtype);
       const Bytes encoded = harness.encode(spec, src);
       const Bytes decoded = harness.decode(spec, encoded, out, src.shape);
       for (const std::size_t shift : {1U, 2U, 3U, 4U, 7U}) {

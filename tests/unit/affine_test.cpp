@@ -31,8 +31,8 @@ TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
       for (const StatsType stats : {StatsType::bf16, StatsType::f32}) {
         const AffineGroup group = affine_group<Bits>(lo, hi, stats);
         for (const float x : {lo, hi}) {
-          ASSERT_LE(affine_quantize<true>(x, group, 0) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
-          ASSERT_LE(affine_quantize<true>(x, group, 255) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE(affine_quantize<true>(x, group, kAffineNoise) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE(affine_quantize<true>(x, group, kAffineNoise | 255U) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
           ASSERT_LE(affine_quantize<false>(x, group, 0) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
         }
       }
@@ -43,7 +43,7 @@ TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
 TEST(Affine, AConstantGroupIsExactIfItsValueIsAStatistic) {
   const AffineGroup group = affine_group<2>(1.5F, 1.5F, StatsType::bf16);
   EXPECT_EQ(group.step, 0.0F);
-  EXPECT_EQ(affine_dequantize<false>(affine_quantize<true>(1.5F, group, 255) & 3U, group.min, group.step, 0), 1.5F);
+  EXPECT_EQ(affine_dequantize<false>(affine_quantize<true>(1.5F, group, kAffineNoise | 255U) & 3U, group.min, group.step, 0), 1.5F);
 }
 
 TEST(Affine, ANegativeZeroBecomesAPositiveStatistic) {

@@ -29,14 +29,6 @@ TEST(Rotated, NoTwoElementsShareASign) {
   EXPECT_EQ(places.rbegin()->first, 127U) << "4,096 signs fill 128 words";
 }
 
-TEST(Rotated, TheStoredPositionExchangesBits0And5AndIsItsOwnInverse) {
-  EXPECT_EQ(stored_position(1), 32);
-  EXPECT_EQ(stored_position(32), 1);
-  EXPECT_EQ(stored_position(33), 33);
-  EXPECT_EQ(stored_position(0b11011110), 0b11011110);
-  for (int j = 0; j < 256; ++j) EXPECT_EQ(stored_position(stored_position(j)), j);
-}
-
 template <int Bits>
 void expect_bf16_levels() {
   for (int i = 0; i < kLevelCount<Bits>; ++i) {

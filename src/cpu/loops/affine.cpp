@@ -14,16 +14,16 @@ constexpr int kMaxGroup = 1024;
 /// address differs from its own by a multiple of 4 KiB.
 class Scratch {
  public:
-  explicit Scratch(int group) : group_(group) {}
+  explicit Scratch(int group) : room_(round_up(group, kPackStep)) {}
 
   /// Values of group `g`; those of the one before are kept.
-  float* values(std::int64_t g) { return reinterpret_cast<float*>(memory_) + g % 2 * group_; }
-  std::uint8_t* noise() { return memory_ + 8 * group_; }
-  std::uint8_t* codes() { return memory_ + 9 * group_; }
-  std::byte* packed() { return reinterpret_cast<std::byte*>(memory_) + 10 * group_; }
+  float* values(std::int64_t g) { return reinterpret_cast<float*>(memory_) + g % 2 * room_; }
+  std::uint8_t* noise() { return memory_ + 8 * room_; }
+  std::uint8_t* codes() { return memory_ + 9 * room_; }
+  std::byte* packed() { return reinterpret_cast<std::byte*>(memory_) + 10 * room_; }
 
  private:
-  int group_;
+  int room_;
   alignas(64) std::uint8_t memory_[11 * kMaxGroup] = {};
 };
 
@@ -69,7 +69,7 @@ void quantize(const float* x, int count, const math::AffineGroup& group, const s
     Words codes[4];
     for (int j = 0; j < 4; ++j) {
       const int at = i + j * kLanes;
-      const Words own = Noisy ? load_bytes(noise + at) : Words{};
+      const Words own = Noisy ? load_bytes(noise + at) | math::kAffineNoise : Words{};
       codes[j] = math::affine_quantize<Noisy, Floats, Words>(load<Floats>(x + at), group, own);
     }
     pack_lanes<Bits>(codes, packed + i / 8 * Bits);

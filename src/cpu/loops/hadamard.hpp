@@ -1,8 +1,9 @@
-// The Hadamard transform of a group, in the order of coefficients that format.md, section 7, stores.
+// The Hadamard transform of a group, which leaves its coefficients with bits 0 and 5 of their index exchanged. `rotated`
+// does it twice, which puts them back.
 //
 // Every level takes the bits of the index in the same order, 1 to 7 and then 0, so that all round alike. Bits inside a
 // vector are exchanged with a shuffle. Bit 0 comes last and pairs vectors that differ in bit 5: to bring even and odd
-// elements to the same lanes exchanges bits 0 and 5, which is the stored order, so nothing has to be put back.
+// elements to the same lanes exchanges bits 0 and 5, at no cost.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ inline void unrolled(Body body) {
 /// Sum in the lanes whose bit `Step` is 0, difference in the others.
 template <int Step>
 inline Floats lane_butterfly(Floats x) {
-  const Words signs = (iota() & std::uint32_t{Step}) * (0x80000000U / Step);
-  return exchange<Step>(x) + floats_of(bits_of(x) ^ signs);
+  const Floats sign = (iota() & std::uint32_t{Step}) == 0U ? broadcast(1.0F) : broadcast(-1.0F);
+  return multiply_add(x, sign, exchange<Step>(x));
 }
 
 /// Bits 1 and up of the index inside a vector.
@@ -61,7 +62,7 @@ inline void between(Floats* v) {
 /// In place. `Group` elements, of which vector i holds [i*kLanes, (i+1)*kLanes). The second half of the work is done on
 /// as many vectors at a time as there are registers for.
 template <int Group>
-inline void hadamard(Floats (&v)[Group / kLanes]) {
+__attribute__((always_inline)) inline void hadamard(Floats (&v)[Group / kLanes]) {
   constexpr int kVectors = Group / kLanes;
   constexpr int kTile = kLanes == 16 ? kVectors : 8;
   for (int first = 0; first < kVectors; first += kTile) {

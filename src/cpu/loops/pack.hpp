@@ -55,7 +55,7 @@ inline Quad part8(Quad x) {
 
 /// Packs the lowest `Bits` bits of kPackStep lanes; the others of their lowest bytes are 0.
 template <int Bits>
-inline void pack_lanes(const Words (&codes)[4], std::byte* packed) {
+__attribute__((always_inline)) inline void pack_lanes(const Words (&codes)[4], std::byte* packed) {
   store_low_bytes<Bits>(packed, join8<Bits>(low_bytes(codes[0], codes[1], codes[2], codes[3])));
 }
 

@@ -30,37 +30,48 @@ class Sum {
   Floats parts_[kParts] = {};
 };
 
-/// The signs of one group. Eight elements share a word; the group's bits of it are shifted to bits 0 to 3 and 16 to 19.
+/// The words that hold a group's signs, shifted so that the group's bits are 0 to 3 and 16 to 19. Not inlined, so that
+/// they come from memory, lane by lane at no cost, and not out of a register.
+template <int Group>
+__attribute__((noinline)) void fill_sign_words(math::HashKey key, std::int64_t g, std::uint32_t (&words)[Group / 8]) {
+  const auto e = static_cast<std::uint64_t>(g) * Group;
+  const std::uint64_t counter = math::sign_word(e);
+  const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
+  for (int i = 0; i < Group / 8; i += kLanes) {
+    const Words counters = static_cast<std::uint32_t>(counter) + static_cast<std::uint32_t>(i) + iota();
+    store(words + i, math::hash_word<Words>(upper, counters) >> math::sign_bit(e));
+  }
+}
+
+/// The signs of one group.
 template <int Group>
 class Signs {
  public:
-  Signs(math::HashKey key, std::int64_t g) {
-    const auto e = static_cast<std::uint64_t>(g) * Group;
-    const std::uint64_t counter = math::sign_word(e);
-    const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
-    for (int i = 0; i < Group / 8; i += kLanes) {
-      const Words counters = static_cast<std::uint32_t>(counter) + static_cast<std::uint32_t>(i) + iota();
-      store(words_ + i, math::hash_word<Words>(upper, counters) >> math::sign_bit(e));
+  Signs(math::HashKey key, std::int64_t g) { fill_sign_words<Group>(key, g, words_); }
+
+  /// The second signs of a group, in the order in which one transform leaves its coefficients: bits 0 and 5 of the index
+  /// exchanged, so that even and odd numbers take theirs from words that differ in bit 2 of their place.
+  static Signs second(math::HashKey key, std::int64_t g) {
+    Signs result(key.for_second_signs(), g);
+    for (std::uint32_t* words = result.words_; words < result.words_ + Group / 8; words += 8) {
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t first = words[i];
+        const std::uint32_t second = words[i + 4];
+        words[i] = (first & 0xffffU) | second << 16;
+        words[i + 4] = first >> 16 | (second & 0xffff0000U);
+      }
     }
+    return result;
   }
 
   /// Applies those of elements [i, i + kLanes).
   [[nodiscard]] Floats apply(std::int64_t i, Floats x) const {
-    const Words own = spread(i) & masks(detail::Lanes{}, i);
+    const Words own = repeat8(words_ + i / 8) & masks(detail::Lanes{}, i);
     return floats_of(own != 0U ? bits_of(x) ^ 0x80000000U : bits_of(x));
   }
 
  private:
-  /// Each lane's word.
-  [[nodiscard]] Words spread(std::int64_t i) const {
-    if constexpr (kLanes == 16) {
-      const Words low = broadcast(words_[i / 8]);
-      return iota() < 8U ? low : broadcast(words_[i / 8 + 1]);
-    }
-    return broadcast(words_[i / 8]);
-  }
-
-  /// Each lane's bit.
+  /// Each lane's bit of its word.
   template <int... Lane>
   static Words masks(std::integer_sequence<int, Lane...> /*lanes*/, std::int64_t i) {
     const Words first{(1U << math::sign_bit(Lane & 7))...};
@@ -69,6 +80,15 @@ class Signs {
 
   alignas(64) std::uint32_t words_[Group / 8];
 };
+
+/// H D2 H v, in place. Each transform exchanges bits 0 and 5 of the index: after two, all are where they belong.
+template <int Group>
+__attribute__((noinline)) void mix(Floats (&v)[Group / kLanes], math::HashKey key, std::int64_t g) {
+  hadamard<Group>(v);
+  const Signs<Group> second = Signs<Group>::second(key, g);
+  detail::unrolled<Group / kLanes>([&]<int I>() { v[I] = second.apply(I * kLanes, v[I]); });
+  hadamard<Group>(v);
+}
 
 /// What follows from a group's coefficients.
 template <int Bits>
@@ -96,74 +116,83 @@ struct Quantizer {
   }
 };
 
-/// The coefficients become packed codes; the result is (mean, scale) as stored. `noise` rounds the scale.
-template <int Bits, int Group>
-Stats quantize(const Floats (&y)[Group / kLanes], float mean, StatsType type, std::uint32_t noise, std::byte* packed) {
+/// A group on its way to codes.
+template <int Group>
+struct Transformed {
+  format::GroupRange range;
+  float mean;
+  float energy;  ///< the sum of the squares of `y`; not finite if the group cannot be represented
+  Floats y[Group / kLanes];
+};
+
+/// `x` holds the group, with zeros behind its elements.
+template <int Group>
+void transform(const float* x, bool bf16_mean, math::HashKey key, std::int64_t g, Transformed<Group>& result) {
+  auto& y = result.y;
+  Sum sum;
+  detail::unrolled<Group / kLanes>([&]<int I>() { sum.add(I, load<Floats>(x + I * kLanes)); });
+  const int count = result.range.count;
+  const float exact = sum.total() / static_cast<float>(count);
+  const float mean = (bf16_mean ? math::bf16_to_f32(math::f32_to_bf16(exact)) : exact) + 0.0F;
+
+  const Signs<Group> signs(key, g);
+  detail::unrolled<Group / kLanes>(
+      [&]<int I>() { y[I] = signs.apply(I * kLanes, load<Floats>(x + I * kLanes) - mean); });
+  if (count < Group) {
+    for (int i = 0; i < Group / kLanes; ++i) {
+      y[i] = iota() + static_cast<std::uint32_t>(i * kLanes) < static_cast<std::uint32_t>(count) ? y[i] : Floats{};
+    }
+  }
+  mix<Group>(y, key, g);
   Sum squares;
   detail::unrolled<Group / kLanes>([&]<int I>() { squares.add(I, y[I] * y[I]); });
-  const float energy = squares.total();
+  result.mean = mean;
+  result.energy = squares.total();
+}
+
+/// The coefficients become packed codes; the result is (mean, scale) as stored. `noise` rounds the scale.
+template <int Bits, int Group>
+Stats quantize(const Transformed<Group>& group, StatsType type, std::uint32_t noise, std::byte* packed) {
+  const float energy = group.energy;
   if (!(energy <= 0x1.fffffep127F && energy > 0.0F)) {
     __builtin_memset(packed, 0, Group / 8 * Bits);
-    return {energy == 0.0F ? mean : kNan, 0.0F};
+    return {energy == 0.0F ? group.mean : kNan, 0.0F};
   }
   const Quantizer<Bits> quantizer(__builtin_sqrtf(energy / static_cast<float>(Group)));
   Sum products;
   detail::unrolled<Group / kPackStep>([&]<int I>() {
     Words codes[4];
     detail::unrolled<4>([&]<int J>() {
-      const Floats own = y[4 * I + J];
-      const auto [code, level] = quantizer(own);
-      products.add(4 * I + J, floats_of(bits_of(own) & 0x7fffffffU) * level);
+      const Floats y = group.y[4 * I + J];
+      const auto [code, level] = quantizer(y);
+      products.add(4 * I + J, floats_of(bits_of(y) & 0x7fffffffU) * level);
       codes[J] = code;
     });
     pack_lanes<Bits>(codes, packed + I * (kPackStep / 8 * Bits));
   });
-  const float scale = energy / (static_cast<float>(Group) * products.total());
-  return {mean, type == StatsType::bf16 ? math::bf16_stochastic(scale, noise) : scale};
+  const float scale = energy / (static_cast<float>(Group * Group) * products.total());
+  return {group.mean, type == StatsType::bf16 ? math::bf16_stochastic(scale, noise) : scale};
 }
 
-/// `x` holds the group, with zeros behind its `count` elements.
-template <int Bits, int Group>
-Stats encode_group(const float* x, int count, StatsType type, math::HashKey key, std::int64_t g, std::byte* packed) {
-  Floats v[Group / kLanes];
-  Sum sum;
-  detail::unrolled<Group / kLanes>([&]<int I>() {
-    v[I] = load<Floats>(x + I * kLanes);
-    sum.add(I, v[I]);
-  });
-  const float exact = sum.total() / static_cast<float>(count);
-  const float mean = (type == StatsType::bf16 ? math::bf16_to_f32(math::f32_to_bf16(exact)) : exact) + 0.0F;
-
-  const Signs<Group> signs(key, g);
-  detail::unrolled<Group / kLanes>([&]<int I>() { v[I] = signs.apply(I * kLanes, v[I] - mean); });
-  if (count < Group) {
-    for (int i = 0; i < Group / kLanes; ++i) {
-      v[i] = iota() + static_cast<std::uint32_t>(i * kLanes) < static_cast<std::uint32_t>(count) ? v[i] : Floats{};
-    }
-  }
-  hadamard<Group>(v);
-  return quantize<Bits, Group>(v, mean, type, math::scale_noise(key, static_cast<std::uint64_t>(g)), packed);
-}
-
-/// The levels of the magnitudes, for lookup().
+/// The values of the codes, for lookup().
 template <int Bits>
-struct LevelTable {
-  float values[8] = {};
-  constexpr LevelTable() {
-    for (int i = 0; i < math::kLevelCount<Bits>; ++i) values[i] = math::level<Bits>(i);
+struct Values {
+  float of_code[Bits == 4 ? 16 : 8] = {};
+  constexpr Values() {
+    for (int i = 0; i < math::kLevelCount<Bits>; ++i) {
+      of_code[i] = math::level<Bits>(i);
+      of_code[i + math::kLevelCount<Bits>] = -math::level<Bits>(i);
+    }
   }
 };
 
 /// The transform of a group's levels.
 template <int Bits, int Group>
-void decode_group(const std::uint8_t* codes, Floats (&v)[Group / kLanes]) {
-  static constexpr LevelTable<Bits> kLevels;
-  detail::unrolled<Group / kLanes>([&]<int I>() {
-    const Words code = load_bytes(codes + I * kLanes);
-    const Words sign = (code >> (Bits - 1)) << 31;
-    v[I] = floats_of(bits_of(lookup(kLevels.values, code & (math::kLevelCount<Bits> - 1U))) | sign);
-  });
-  hadamard<Group>(v);
+void decode_group(const std::uint8_t* codes, math::HashKey key, std::int64_t g, Floats (&v)[Group / kLanes]) {
+  static constexpr Values<Bits> kValues;
+  detail::unrolled<Group / kLanes>(
+      [&]<int I>() { v[I] = lookup(kValues.of_code, load_bytes(codes + I * kLanes)); });
+  mix<Group>(v, key, g);
 }
 
 /// One bit for each of `count` values, a multiple of 32: 1 where it is not 0.
@@ -175,22 +204,33 @@ void store_mask(const float* x, int count, std::byte* words) {
   }
 }
 
+/// Reads and transforms group `g`, and stores its part of the mask plane.
+template <int Group>
+void take_in(const Rotated& spec, const codec::EncodeJob& job, math::HashKey key, std::int64_t g, FloatReader& reader,
+             Transformed<Group>& result) {
+  alignas(64) float values[Group];
+  result.range = format::group_range(job.geometry, g);
+  const int count = result.range.count;
+  const float* x = count < Group ? reader.read(count, values) : reader.next(Group, values);
+  for (int i = count; i < Group; ++i) values[i] = 0.0F;
+  transform<Group>(x, spec.stats == StatsType::bf16 || job.src.dtype != DType::f32, key, g, result);
+  if (spec.mask_plane) {
+    store_mask(x, round_up(count, 32), job.dst + mask_offset(job.geometry, job.sections, result.range));
+  }
+}
+
+/// A group is transformed before the one in front of it is quantized: the steps of the one fill the waits of the other.
 template <int Bits, int Group>
 void encode_groups(const Rotated& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
-  alignas(64) float values[Group];
+  Transformed<Group> slots[2];
   FloatReader reader(job.src, format::group_range(job.geometry, groups.first).first);
+  take_in(spec, job, key, groups.first, reader, slots[groups.first % 2]);
   for (std::int64_t g = groups.first; g < groups.last; ++g) {
-    const format::GroupRange range = format::group_range(job.geometry, g);
-    const bool ragged = range.count < Group;
-    const float* x = ragged ? reader.read(range.count, values) : reader.next(Group, values);
-    for (int i = range.count; i < Group; ++i) values[i] = 0.0F;
-
-    std::byte* const codes = job.dst + codes_offset(job.geometry, job.sections, range, Bits);
-    const Stats stats = encode_group<Bits, Group>(x, range.count, spec.stats, key, g, codes);
-    store_stats(job.dst + job.sections.stats, spec.stats, g, stats);
-    if (spec.mask_plane) {
-      store_mask(x, round_up(range.count, 32), job.dst + mask_offset(job.geometry, job.sections, range));
-    }
+    if (g + 1 < groups.last) take_in(spec, job, key, g + 1, reader, slots[(g + 1) % 2]);
+    const Transformed<Group>& now = slots[g % 2];
+    const std::uint32_t noise = math::scale_noise(key, static_cast<std::uint64_t>(g));
+    std::byte* const codes = job.dst + codes_offset(job.geometry, job.sections, now.range, Bits);
+    store_stats(job.dst + job.sections.stats, spec.stats, g, quantize<Bits>(now, spec.stats, noise, codes));
   }
 }
 
@@ -199,22 +239,21 @@ void decode_groups(const Rotated& spec, const codec::DecodeJob& job, math::HashK
   alignas(64) std::uint8_t codes[Group];
   alignas(64) std::uint32_t kept[Group / 32];
   Floats sums[Group / kLanes];
-  __builtin_memset(kept, 0xff, sizeof kept);
   FloatWriter<> writer(job.dst, format::group_range(job.geometry, groups.first).first);
   for (std::int64_t g = groups.first; g < groups.last; ++g) {
     const format::GroupRange range = format::group_range(job.geometry, g);
     unpack<Bits>(job.src + codes_offset(job.geometry, job.sections, range, Bits), Group, codes);
-    decode_group<Bits, Group>(codes, sums);
+    decode_group<Bits, Group>(codes, key, g, sums);
     if (spec.mask_plane) {
       const std::byte* words = job.src + mask_offset(job.geometry, job.sections, range);
       __builtin_memcpy(kept, words, static_cast<std::size_t>(word_bytes(range.count, 1)));
     }
     const Signs<Group> signs(key, g);
     const auto [mean, scale] = load_stats(job.src + job.sections.stats, spec.stats, g);
-    const float bound = magnitude(mean) + 3.0F * Group * magnitude(scale);
-    writer.write(range.count, bound, [&, mean = mean, scale = scale](std::int64_t i) {
+    const float bound = magnitude(mean) + 3.0F * Group * Group * magnitude(scale);
+    writer.write(range.count, bound, [&, mean = mean, scale = scale, masked = spec.mask_plane](std::int64_t i) {
       const Floats value = signs.apply(i, sums[i / kLanes] * scale) + mean;
-      return flags_of(kept[i / 32] >> (i % 32)) ? value : Floats{};
+      return masked ? (flags_of(kept[i / 32] >> (i % 32)) ? value : Floats{}) : value;
     });
   }
 }

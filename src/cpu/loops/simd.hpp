@@ -128,6 +128,9 @@ inline Flags flags_of(std::uint32_t bits) {
 inline Floats min(Floats a, Floats b) { return Floats(_mm512_min_ps(__m512(a), __m512(b))); }
 inline Floats max(Floats a, Floats b) { return Floats(_mm512_max_ps(__m512(a), __m512(b))); }
 
+/// a * b + c, where a * b is exact: it is the same whether the product is rounded or not.
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return Floats(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c))); }
+
 /// Remembers whether it has seen a NaN.
 class NanWatch {
  public:
@@ -149,10 +152,19 @@ inline std::uint32_t nonzero_bits(const std::uint8_t* address) {
   return _mm256_test_epi8_mask(bytes, bytes);
 }
 
-/// table[index], for indices below 8.
-inline Floats lookup(const float (&table)[8], Words index) {
-  const __m512 both = _mm512_broadcast_f32x8(_mm256_loadu_ps(table));
-  return Floats(_mm512_permutexvar_ps(__m512i(index), both));
+/// Every word in eight lanes; at a level with fewer, in all of them.
+inline Words repeat8(const std::uint32_t* words) {
+  const __m512i number = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  const __m128i pair = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words));
+  return Words(_mm512_permutexvar_epi32(number, _mm512_castsi128_si512(pair)));
+}
+
+/// table[index], for indices below `Count`.
+template <int Count>
+inline Floats lookup(const float (&table)[Count], Words index) {
+  static_assert(Count == 8 || Count == 16);
+  if constexpr (Count == 16) return Floats(_mm512_permutexvar_ps(__m512i(index), _mm512_loadu_ps(table)));
+  return Floats(_mm512_permutexvar_ps(__m512i(index), _mm512_broadcast_f32x8(_mm256_loadu_ps(table))));
 }
 
 /// Keeps the compiler from narrowing straight into memory, which some machines do many times slower than in two steps.
@@ -213,6 +225,8 @@ inline void finish_streams() { _mm_sfence(); }
 inline Floats min(Floats a, Floats b) { return Floats(_mm256_min_ps(__m256(a), __m256(b))); }
 inline Floats max(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(a), __m256(b))); }
 
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c))); }
+
 class NanWatch {
  public:
   void see(Floats a, Floats b) { seen_ = _mm256_or_ps(seen_, _mm256_cmp_ps(__m256(a), __m256(b), _CMP_UNORD_Q)); }
@@ -229,8 +243,15 @@ inline std::uint32_t nonzero_bits(const std::uint8_t* address) {
   return ~static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())));
 }
 
-inline Floats lookup(const float (&table)[8], Words index) {
-  return Floats(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), __m256i(index)));
+inline Words repeat8(const std::uint32_t* words) { return broadcast(*words); }
+
+template <int Count>
+inline Floats lookup(const float (&table)[Count], Words index) {
+  static_assert(Count == 8 || Count == 16);
+  const Floats low = Floats(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), __m256i(index)));
+  if constexpr (Count == 8) return low;
+  const Floats high = Floats(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table + Count - 8), __m256i(index)));
+  return index < 8U ? low : high;
 }
 
 inline Words load_bytes(const std::uint8_t* address) {
@@ -278,6 +299,8 @@ inline void finish_streams() { _mm_sfence(); }
 inline Floats min(Floats a, Floats b) { return a < b ? a : b; }
 inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
 
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
+
 class NanWatch {
  public:
   void see(Floats a, Floats b) { seen_ |= (a != a) | (b != b); }
@@ -298,7 +321,10 @@ inline std::uint32_t nonzero_bits(const std::uint8_t* address) {
   return result;
 }
 
-inline Floats lookup(const float (&table)[8], Words index) {
+inline Words repeat8(const std::uint32_t* words) { return broadcast(*words); }
+
+template <int Count>
+inline Floats lookup(const float (&table)[Count], Words index) {
   return Floats{table[index[0]], table[index[1]], table[index[2]], table[index[3]]};
 }
 
