@@ -22,8 +22,7 @@ constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // elements; a multiple 
 /// body(i) for each i in [0, count), on the threads of the executor.
 template <class Body>
 void for_each(Executor& executor, std::int64_t count, Body body) {
-  executor.run(
-      count, [](void* context, std::int64_t i) { (*static_cast<Body*>(context))(i); }, &body);
+  executor.run(count, [](void* context, std::int64_t i) { (*static_cast<Body*>(context))(i); }, &body);
 }
 
 std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }

@@ -134,8 +134,7 @@ Json variant_json(const CodecInfo& info, const CodecSpec& spec) {
             {"expected_rel_sq_error", expected_error(spec)}};
   for (const auto& [name, has] : named(traits(spec))) {
     std::string key(name);
-    std::replace_if(
-        key.begin(), key.end(), [](char c) { return c == ' ' || c == '-'; }, '_');
+    std::replace_if(key.begin(), key.end(), [](char c) { return c == ' ' || c == '-'; }, '_');
     json["traits"][key] = has;
   }
   return json;

@@ -41,8 +41,8 @@ void encode(const CodecSpec& spec, const ConstTensorView& src, ByteSpan dst, See
 
 /// Restores into `dst` what encode() made with the same spec, seed, segments and number of elements.
 ///
-/// `dst` lists its dimensions in the memory order of what was encoded; its strides may differ (compact() gives the dense
-/// ones). It must not overlap itself, but for dimensions of stride 0. Its type may be any floating type for the
+/// `dst` lists its dimensions in the memory order of what was encoded; its strides may differ (compact() gives the
+/// dense ones). It must not overlap itself, but for dimensions of stride 0. Its type may be any floating type for the
 /// floating codecs, whatever was encoded; bool gives the mask alone of `rotated` with a mask plane; `mask` decodes to
 /// bool, bytes and floating types; `index` to i64, and to i32 up to a bound of 2^31; `copy` to the type it was given.
 /// Arbitrary bytes decode to some values, never to a read or a write outside the buffers.

@@ -1,4 +1,5 @@
-// What exists and what may be relied upon. Plans, tests, benchmarks and help texts read it instead of lists of their own.
+// What exists and what may be relied upon. Plans, tests, benchmarks and help texts read it instead of lists of their
+// own.
 #pragma once
 
 #include <span>
@@ -11,11 +12,11 @@ namespace actzip {
 
 /// What one codec, with these parameters, promises.
 struct Traits {
-  bool exact = false;         ///< decoding gives the values encoded (for `mask`: the bit)
-  bool byte_equal = false;    ///< the same bytes on every device; otherwise equal up to rounding at a cut
-  bool unbiased = false;      ///< the mean over seeds is the value encoded
-  bool keeps_zeros = false;   ///< 0 decodes to 0
-  bool keeps_signs = false;   ///< no value changes its sign
+  bool exact = false;        ///< decoding gives the values encoded (for `mask`: the bit)
+  bool byte_equal = false;   ///< the same bytes on every device; otherwise equal up to rounding at a cut
+  bool unbiased = false;     ///< the mean over seeds is the value encoded
+  bool keeps_zeros = false;  ///< 0 decodes to 0
+  bool keeps_signs = false;  ///< no value changes its sign
 };
 
 struct CodecInfo {
@@ -35,8 +36,8 @@ const CodecInfo& codec_info(const CodecSpec& spec);
 
 Traits traits(const CodecSpec& spec);
 
-/// Expected relative squared error |x^ - x|^2 / |x|^2 on independent Gaussian data, for groups of 256: the codec's error
-/// table by bits. 0 for exact codecs.
+/// Expected relative squared error |x^ - x|^2 / |x|^2 on independent Gaussian data, for groups of 256: the codec's
+/// error table by bits. 0 for exact codecs.
 double expected_error(const CodecSpec& spec);
 
 /// Bits of one code; for `index` those that its bound asks for; for `copy` those of `dtype`.

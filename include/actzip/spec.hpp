@@ -31,17 +31,17 @@ enum class StatsType : std::uint8_t { bf16, f32 };
 
 /// Uniform levels between the least and the greatest value of each group.
 struct Affine {
-  Bits bits{2};                              ///< 1 to 8
+  Bits bits{2};  ///< 1 to 8
   Rounding rounding = Rounding::stochastic;
-  GroupSize group{256};                      ///< a power of two from 32 to 1024
+  GroupSize group{256};  ///< a power of two from 32 to 1024
   StatsType stats = StatsType::bf16;
   bool operator==(const Affine&) const = default;
 };
 
 /// Group mean removed, random signs, Hadamard transform, Lloyd-Max levels, unbiasing scale.
 struct Rotated {
-  Bits bits{2};            ///< 1 to 4
-  GroupSize group{256};    ///< 128 or 256
+  Bits bits{2};          ///< 1 to 4
+  GroupSize group{256};  ///< 128 or 256
   StatsType stats = StatsType::bf16;
   bool mask_plane = false;  ///< also keep which elements are not zero; the others decode to exactly 0
   bool operator==(const Rotated&) const = default;

@@ -29,14 +29,14 @@ AffineBuffer affine_buffer(const Affine& spec, const Job& job, const std::byte* 
   return {const_cast<std::byte*>(data), job.sections.codes, run, geometry, spec.stats};
 }
 
-/// One chunk: its elements and its codes. In a full tile, one that a dense tensor fills, all of it exists and the formulas
-/// are short.
+/// One chunk: its elements and its codes. In a full tile, one that a dense tensor fills, all of it exists and the
+/// formulas are short.
 struct ChunkPlace {
   std::int64_t g;      ///< its group
   std::int64_t first;  ///< its first element
   int count;           ///< how many of its eight exist; may be negative
   std::byte* codes;
-  std::int64_t room;   ///< bytes from `codes` to the end of the segment's run; not positive if there is no group
+  std::int64_t room;  ///< bytes from `codes` to the end of the segment's run; not positive if there is no group
 };
 
 /// `inside`: the first of its padded elements, counted in the tile.
@@ -44,13 +44,14 @@ template <int Bits, bool Full>
 __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, std::int64_t tile, int inside) {
   const format::Geometry& geometry = buffer.geometry;
   const std::int64_t padded = tile * kTile + inside;
-  const std::int64_t g = padded >> (31 - __clz(geometry.group));
+  const int shift = 31 - __clz(geometry.group);
+  const std::int64_t g = tile * (kTile >> shift) + (inside >> shift);
   std::byte* const codes = buffer.data + buffer.codes;
-  if constexpr (Full) return {g, padded, kChunk, codes + padded / 8 * Bits, Bits};
+  if constexpr (Full) return {g, padded, kChunk, codes + (padded >> 3) * Bits, Bits};
   if (g >= geometry.groups()) return {g, 0, 0, nullptr, 0};
   const format::GroupRange range = group_range_of(geometry, g);
   const int position = static_cast<int>(padded) & (geometry.group - 1);
-  const std::int64_t byte = (range.number * geometry.group + position) / 8 * Bits;
+  const std::int64_t byte = ((range.number * geometry.group + position) >> 3) * Bits;
   return {g, range.first + position, range.count - position, codes + range.segment * buffer.segment_bytes + byte,
           buffer.segment_bytes - byte};
 }
@@ -59,9 +60,9 @@ __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, st
 struct ChunkNoise {
   std::uint32_t word[2];
   [[nodiscard]] __device__ std::uint32_t byte(int i) const { return __byte_perm(word[i / 4], 0, 0x4440 + i % 4); }
-  /// As affine_quantize() takes it, by one instruction.
-  [[nodiscard]] __device__ std::uint32_t as_float(int i) const {
-    return __byte_perm(word[i / 4], math::kAffineNoise, 0x7440 + i % 4);
+  /// As affine_quantize() takes it, by one instruction; `base` is kAffineNoise in a register.
+  [[nodiscard]] __device__ std::uint32_t as_float(int i, std::uint32_t base) const {
+    return __byte_perm(word[i / 4], base, 0x7440 + i % 4);
   }
 };
 
@@ -71,15 +72,16 @@ __device__ __forceinline__ ChunkNoise chunk_noise(math::HashKey key, std::int64_
   return {{math::hash_word(key, counter), math::hash_word(key, counter + 1)}};
 }
 
-__device__ __forceinline__ math::HashKey tile_key(const KernelSeed& seed, std::int64_t tile) {
-  return seed.key().for_upper(static_cast<std::uint32_t>((tile * (kTile / 4)) >> 32));
+__device__ __forceinline__ math::HashKey tile_key(math::HashKey key, std::int64_t tile) {
+  return key.for_upper(static_cast<std::uint32_t>((tile * (kTile / 4)) >> 32));
 }
 
 template <DType Type, int Bits, bool Noisy, bool Full, class Access>
-__device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffer& dst, const KernelSeed& seed,
+__device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffer& dst, math::HashKey seed_key,
                                             std::int64_t tile, int lane) {
-  const int lanes = dst.geometry.group / (kChunk * kChunksPerLane);
-  const int first_inside = lane / lanes * dst.geometry.group + lane % lanes * kChunk;
+  const int lanes = dst.geometry.group / (kChunk * kChunksPerLane);  // a power of two
+  const int sub = lane & (lanes - 1);
+  const int first_inside = (lane - sub) * (kChunk * kChunksPerLane) + sub * kChunk;
   const auto inside = [&](int j) { return first_inside + j * lanes * kChunk; };
 
   Chunk<Storage<Type>> chunks[kChunksPerLane];
@@ -99,9 +101,10 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
   const math::AffineGroup group = math::affine_group<Bits>(extremes.least(), extremes.most(), dst.stats);
   const std::int64_t g = chunk_place<Bits, Full>(dst, tile, inside(0)).g;
   if (!Full && g >= dst.geometry.groups()) return;
-  if (lane % lanes == 0) store_stats(dst.data, g, dst.stats, {group.min, group.step});
+  if (sub == 0) store_stats(dst.data, g, dst.stats, {group.min, group.step});
 
-  const math::HashKey key = tile_key(seed, tile);
+  const math::HashKey key = tile_key(seed_key, tile);
+  const std::uint32_t noise_base = opaque(math::kAffineNoise);
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     ChunkNoise noise = {};
@@ -109,9 +112,10 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
     std::uint32_t codes[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      codes[i] = math::affine_quantize<Noisy>(widen<Type>(chunks[j], i), group, noise.as_float(i));
+      codes[i] = math::affine_quantize<Noisy>(widen<Type>(chunks[j], i), group, noise.as_float(i, noise_base));
     }
-    std::uint64_t packed = group.keep != 0 ? format::pack8<Bits>(codes) : 0;
+    std::uint64_t packed = pack_bytes<Bits, math::kAffineCodeBit<Noisy> / 8>(codes);
+    packed &= group.keep | static_cast<std::uint64_t>(group.keep) << 32;
     const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, inside(j));
     if (at.count < kChunk) packed &= at.count <= 0 ? 0 : (std::uint64_t{1} << (at.count * Bits)) - 1;
     store_codes<Bits>(at.codes, packed, at.room);
@@ -119,31 +123,56 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
 }
 
 template <DType Type, int Bits, bool Noisy, class Access>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Storage<Type>>)
     affine_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ AffineBuffer dst,
                          const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
-  const auto [tile, lane] = place();
-  if (Access::kDense && (tile + 1) * kTile <= dst.geometry.elems) {
-    encode_tile<Type, Bits, Noisy, Access::kDense>(src, dst, seed, tile, lane);
-  } else {
-    encode_tile<Type, Bits, Noisy, false>(src, dst, seed, tile, lane);
-  }
+  const math::HashKey key = seed.key();
+  on_tile(tile_count(dst.geometry), [&](std::int64_t tile, int lane) {
+    if (Access::kDense && (tile + 1) * kTile <= dst.geometry.elems) {
+      encode_tile<Type, Bits, Noisy, Access::kDense>(src, dst, key, tile, lane);
+    } else {
+      encode_tile<Type, Bits, Noisy, false>(src, dst, key, tile, lane);
+    }
+  });
+}
+
+/// Byte `i` of `noise`, above it byte `i` of `codes`, which is below 128: its sign, 0, fills the rest.
+__device__ __forceinline__ std::uint32_t noise_below_code(std::uint32_t codes, std::uint32_t noise, int i) {
+  std::uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(codes), "r"(noise), "r"(0x8804 + 0x1111 * i));
+  return result;
 }
 
 /// Eight elements of one group, decoded into registers.
 template <int Bits, bool Dithered>
 __device__ __forceinline__ void affine_decode_chunk(std::uint64_t packed, Stats stats, const ChunkNoise& noise,
                                                     float (&values)[kChunk]) {
+  if constexpr (Dithered && Bits < 8) {
+    // Code and noise come together by one byte permute; the noise is inverted because it is subtracted. The factor is
+    // opaque because a shift would go to the pipe that has the most to do already.
+    const std::uint32_t two = opaque(2U);
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    values[i] = math::affine_dequantize<Dithered>(format::unpack<Bits>(packed, i), stats.first, stats.second,
-                                                  noise.byte(i));
+    for (int quad = 0; quad < 2; ++quad) {
+      const std::uint32_t codes = spread_bytes<Bits>(static_cast<std::uint32_t>(packed >> (4 * Bits * quad)));
+      const std::uint32_t inverted = ~noise.word[quad];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t both = noise_below_code(codes, inverted, i);  // 256 * code + 255 - noise
+        values[4 * quad + i] = math::affine_value(both * two + (math::kAffineZero - 255U), stats.first, stats.second);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      values[i] =
+          math::affine_dequantize<Dithered>(format::unpack<Bits>(packed, i), stats.first, stats.second, noise.byte(i));
+    }
   }
 }
 
 template <DType Type, int Bits, bool Dithered, bool Full, class Access>
-__device__ __forceinline__ void decode_tile(const AffineBuffer& src, const Access& dst, const KernelSeed& seed,
+__device__ __forceinline__ void decode_tile(const AffineBuffer& src, const Access& dst, math::HashKey seed_key,
                                             std::int64_t tile, int lane) {
   const auto inside = [&](int j) { return (j * kWarp + lane) * kChunk; };
   std::uint64_t packed[kChunksPerLane];
@@ -155,7 +184,7 @@ __device__ __forceinline__ void decode_tile(const AffineBuffer& src, const Acces
     packed[j] = load_codes<Bits>(at.codes, at.room);
     stats[j] = load_stats(src.data, at.g, src.stats);
   }
-  const math::HashKey key = tile_key(seed, tile);
+  const math::HashKey key = tile_key(seed_key, tile);
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
     const ChunkPlace at = chunk_place<Bits, Full>(src, tile, inside(j));
@@ -174,19 +203,17 @@ __device__ __forceinline__ void decode_tile(const AffineBuffer& src, const Acces
 }
 
 template <DType Type, int Bits, bool Dithered, class Access>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Storage<Type>>)
     affine_decode_kernel(const __grid_constant__ AffineBuffer src, const __grid_constant__ Access dst,
                          const __grid_constant__ KernelSeed seed) {
-  const auto [tile, lane] = place();
-  if (Access::kDense && (tile + 1) * kTile <= src.geometry.elems) {
-    decode_tile<Type, Bits, Dithered, Access::kDense>(src, dst, seed, tile, lane);
-  } else {
-    decode_tile<Type, Bits, Dithered, false>(src, dst, seed, tile, lane);
-  }
-}
-
-std::int64_t tile_count(const format::Geometry& geometry) {
-  return format::ceil_div(geometry.groups() * geometry.group, kTile);
+  const math::HashKey key = seed.key();
+  on_tile(tile_count(src.geometry), [&](std::int64_t tile, int lane) {
+    if (Access::kDense && (tile + 1) * kTile <= src.geometry.elems) {
+      decode_tile<Type, Bits, Dithered, Access::kDense>(src, dst, key, tile, lane);
+    } else {
+      decode_tile<Type, Bits, Dithered, false>(src, dst, key, tile, lane);
+    }
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/launch.cuh"
+#include "format/bits.hpp"
 #include "format/element_order.hpp"
 
 namespace actzip::cuda {
@@ -139,7 +140,8 @@ class DenseAccess {
 };
 
 /// Not inlined: eight copies of its divisions in every kernel would cost more time to compile than they save.
-[[nodiscard]] __device__ __noinline__ static std::int64_t strided_offset(const format::ElementOrder& order, std::int64_t i) {
+[[nodiscard]] __device__ __noinline__ static std::int64_t strided_offset(const format::ElementOrder& order,
+                                                                         std::int64_t i) {
   return order.offset(i);
 }
 
@@ -196,6 +198,47 @@ void with_access(const void* data, const format::ElementOrder& order, bool flat,
     return body(DenseAccess<T>(data, order));
   }
   body(StridedAccess<T>(data, order));
+}
+
+/// Four codes in the lowest bits of four bytes, side by side. Widths of 1 and 2 are moved by one product, whose partial
+/// sums do not overlap.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t merge_bytes(std::uint32_t bytes) {
+  if constexpr (Bits == 8) {
+    return bytes;
+  } else if constexpr (Bits <= 2) {
+    constexpr std::uint32_t kGather = 1U << 24 | 1U << (16 + Bits) | 1U << (8 + 2 * Bits) | 1U << (3 * Bits);
+    return ((bytes & (format::kMaxCode<Bits> * 0x01010101U)) * kGather) >> 24 & ((1U << 4 * Bits) - 1U);
+  } else {
+    constexpr std::uint32_t kOne = format::kMaxCode<Bits> * 0x00010001U;
+    constexpr std::uint32_t kTwo = (1U << 2 * Bits) - 1U;
+    const std::uint32_t pairs = (bytes & kOne) | (bytes >> (8 - Bits) & (kOne << Bits));
+    return (pairs & kTwo) | (pairs >> (16 - 2 * Bits) & (kTwo << 2 * Bits));
+  }
+}
+
+/// Eight codes that lie in byte `Byte` of eight words, packed.
+template <int Bits, int Byte>
+[[nodiscard]] __device__ __forceinline__ std::uint64_t pack_bytes(const std::uint32_t (&words)[kChunk]) {
+  std::uint64_t packed = 0;
+#pragma unroll
+  for (int quad = 0; quad < 2; ++quad) {
+    const std::uint32_t low = __byte_perm(words[4 * quad], words[4 * quad + 1], Byte | (4 + Byte) << 4);
+    const std::uint32_t high = __byte_perm(words[4 * quad + 2], words[4 * quad + 3], Byte | (4 + Byte) << 4);
+    const std::uint32_t codes = merge_bytes<Bits>(__byte_perm(low, high, 0x5410));
+    packed |= static_cast<std::uint64_t>(codes) << (4 * Bits * quad);
+  }
+  return packed;
+}
+
+/// Four codes, one in each byte.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t spread_bytes(std::uint32_t packed) {
+  if constexpr (Bits == 8) return packed;
+  constexpr std::uint32_t kOne = ((1U << Bits) - 1U) * 0x00010001U;
+  constexpr std::uint32_t kTwo = (1U << 2 * Bits) - 1U;
+  const std::uint32_t pairs = (packed & kTwo) | ((packed << (16 - 2 * Bits)) & (kTwo << 16));
+  return (pairs & kOne) | ((pairs << (8 - Bits)) & (kOne << 8));
 }
 
 /// Sets the elements from `count` on to the first one, so that they change no minimum and no maximum.

@@ -1,11 +1,11 @@
 // The Hadamard transform of 256 numbers (or twice 128) over one warp, eight a lane, on tensor cores.
 //
-// H256 is H16 times H16: two products of 16 x 16 matrices, the data first as the right and then as the left operand. The
-// result of the first has the register layout that the second asks for, so no data crosses lanes. But the two layouts
-// differ: write an index as bits i7..i0. In *spatial* layout the eight numbers of a lane are i2 i1 i0 and the lane is
-// i7..i3, as they lie in memory. In *coefficient* layout the eight numbers are i2 i1 i5 and the lane is, from its highest
-// bit, i4 i3 i0 i7 i6. forward() leads from the first to the second and backward() from the second to the first; both are
-// the same transform.
+// H256 is H16 times H16: two products of 16 x 16 matrices, the data first as the right and then as the left operand.
+// The result of the first has the register layout that the second asks for, so no data crosses lanes. But the two
+// layouts differ: write an index as bits i7..i0. In *spatial* layout the eight numbers of a lane are i2 i1 i0 and the
+// lane is i7..i3, as they lie in memory. In *coefficient* layout the eight numbers are i2 i1 i5 and the lane is, from
+// its highest bit, i4 i3 i0 i7 i6. forward() leads from the first to the second and backward() from the second to the
+// first; both are the same transform.
 //
 // Tensor cores multiply bf16 numbers and add in binary32. Numbers that need more bits are sums of several bf16 *terms*.
 #pragma once
@@ -41,13 +41,13 @@ struct Terms {
     }
   }
 
-  /// Flips the signs of the numbers whose bit, 15 or 31, is set in `signs(k)`.
+  /// Flips the signs of the numbers whose bit, 15 or 31, is set in `signs(k)`; other bits of it do not count.
   template <class Signs>
   __device__ void flip(Signs signs) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
-      for (int t = 0; t < Count; ++t) w[t][k] ^= signs(k);
+      for (int t = 0; t < Count; ++t) w[t][k] = flip_pair(w[t][k], signs(k));
     }
   }
 };
@@ -55,9 +55,12 @@ struct Terms {
 class Hadamard {
  public:
   /// For groups of 128 index bit 7 is not transformed. It is bit 2 of one of the factors.
-  __device__ Hadamard(int lane, int group)
-      : full_(entries(lane / 4, lane % 4 * 2, 0)),
-        partial_(group == 128 ? entries(lane / 4, lane % 4 * 2, 4) : full_) {}
+  __device__ Hadamard(int lane, int group) {
+    const std::uint32_t full = entries(lane / 4, lane % 4 * 2, 0);
+    const std::uint32_t partial = group == 128 ? entries(lane / 4, lane % 4 * 2, 4) : full;
+    full_.fill(full);
+    partial_.fill(partial);
+  }
 
   /// `Middle`: terms kept between the two products.
   template <int Middle, int Count>
@@ -72,31 +75,40 @@ class Hadamard {
  private:
   static constexpr std::uint32_t kNegative = 0x80008000U;
 
-  /// Entries (row, column) and (row, column + 1) of a factor, for an even column, in bf16; bits in `kept` are those of a
-  /// unit matrix. The matrix is symmetric, and rows and columns 8 to 15 repeat 0 to 7, negated where both are: one pair
-  /// of entries makes a lane's part of either operand.
+  /// Entries (row, column) and (row, column + 1) of a factor, for an even column, in bf16; bits in `kept` are those of
+  /// a unit matrix. The matrix is symmetric, and rows and columns 8 to 15 repeat 0 to 7, negated where both are: one
+  /// pair of entries makes a lane's part of either operand.
   __device__ static std::uint32_t entries(int row, int column, int kept) {
     if (((row ^ column) & kept) != 0) return 0U;
     const std::uint32_t sign = (static_cast<std::uint32_t>(__popc(row & column & ~kept)) & 1U) * kNegative;
     return 0x3f803f80U ^ sign ^ (static_cast<std::uint32_t>(row & 1) << 31);
   }
 
+  /// A factor as the left operand; its last two words are also the second, and its first two the first, right operand.
+  struct Factor {
+    std::uint32_t w[4];
+    __device__ void fill(std::uint32_t pair) {
+      for (int i = 0; i < 3; ++i) w[i] = opaque(pair);
+      w[3] = opaque(pair ^ kNegative);
+    }
+  };
+
   template <int Middle, int Count>
-  __device__ static void products(std::uint32_t left, std::uint32_t right, const Terms<Count>& in, float (&out)[kChunk]) {
+  __device__ static void products(const Factor& left, const Factor& right, const Terms<Count>& in,
+                                  float (&out)[kChunk]) {
     float first[kChunk] = {};
-    const std::uint32_t left_operand[4] = {left, left, left, left ^ kNegative};
 #pragma unroll
     for (int t = 0; t < Count; ++t) {
-      multiply_add(left_operand, in.w[t][0], in.w[t][1], first);
-      multiply_add(left_operand, in.w[t][2], in.w[t][3], first + 4);
+      multiply_add(left.w, in.w[t][0], in.w[t][1], first);
+      multiply_add(left.w, in.w[t][2], in.w[t][3], first + 4);
     }
     const Terms<Middle> middle(first);
 #pragma unroll
     for (float& x : out) x = 0.0F;
 #pragma unroll
     for (int t = 0; t < Middle; ++t) {
-      multiply_add(middle.w[t], right, right, out);
-      multiply_add(middle.w[t], right, right ^ kNegative, out + 4);
+      multiply_add(middle.w[t], right.w[0], right.w[1], out);
+      multiply_add(middle.w[t], right.w[2], right.w[3], out + 4);
     }
   }
 
@@ -107,8 +119,8 @@ class Hadamard {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 
-  std::uint32_t full_;
-  std::uint32_t partial_;
+  Factor full_;
+  Factor partial_;
 };
 
 }  // namespace actzip::cuda

@@ -39,57 +39,59 @@ __global__ void __launch_bounds__(kThreads)
     index_encode_kernel(const __grid_constant__ Access src, std::byte* dst, std::int64_t elems, std::int64_t bound,
                         std::uint32_t* overflow, const __grid_constant__ Padding padding) {
   padding.zero();
-  const auto [tile, lane] = place();
-  const std::int64_t bytes = format::ceil_div(elems * Bits, 32) * 4;
-  bool outside = false;
+  on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
+    const std::int64_t bytes = format::ceil_div(elems * Bits, 32) * 4;
+    bool outside = false;
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t chunk_number = (tile * kChunksPerLane + j) * kWarp + lane;
-    const std::int64_t room = bytes - chunk_number * Bits;
-    if (room <= 0) continue;
-    const std::int64_t first = chunk_number * kChunk;
-    const Chunk<T> chunk = src.load(first, count_from(first, elems));
-    PackedCodes<Bits> packed;
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t chunk_number = (tile * kChunksPerLane + j) * kWarp + lane;
+      const std::int64_t room = bytes - chunk_number * Bits;
+      if (room <= 0) continue;
+      const std::int64_t first = chunk_number * kChunk;
+      const Chunk<T> chunk = src.load(first, count_from(first, elems));
+      PackedCodes<Bits> packed;
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const auto value = static_cast<std::int64_t>(chunk.get(i));
-      const bool inside = value >= 0 && value < bound;
-      outside = outside || !inside;  // absent elements are 0, which is always inside
-      packed.set(i, inside ? static_cast<std::uint32_t>(value) : 0U);
+      for (int i = 0; i < kChunk; ++i) {
+        const auto value = static_cast<std::int64_t>(chunk.get(i));
+        const bool inside = value >= 0 && value < bound;
+        outside = outside || !inside;  // absent elements are 0, which is always inside
+        packed.set(i, inside ? static_cast<std::uint32_t>(value) : 0U);
+      }
+      std::byte* at = dst + chunk_number * Bits;
+#pragma unroll
+      for (int k = 0; k < PackedCodes<Bits>::kWords; ++k) {
+        constexpr int kBytes = Bits < 4 ? Bits : 4;
+        store_codes<kBytes>(at + 4 * k, packed.w[k], room - 4 * k);
+      }
     }
-    std::byte* at = dst + chunk_number * Bits;
-#pragma unroll
-    for (int k = 0; k < PackedCodes<Bits>::kWords; ++k) {
-      constexpr int kBytes = Bits < 4 ? Bits : 4;
-      store_codes<kBytes>(at + 4 * k, packed.w[k], room - 4 * k);
-    }
-  }
-  if (outside) atomicOr(overflow, 1U);
+    if (outside) atomicOr(overflow, 1U);
+  });
 }
 
 template <class T, int Bits, class Access>
 __global__ void __launch_bounds__(kThreads)
     index_decode_kernel(const std::byte* src, const __grid_constant__ Access dst, std::int64_t elems) {
-  const auto [tile, lane] = place();
-  const std::int64_t bytes = format::ceil_div(elems * Bits, 32) * 4;
+  on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
+    const std::int64_t bytes = format::ceil_div(elems * Bits, 32) * 4;
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t chunk_number = (tile * kChunksPerLane + j) * kWarp + lane;
-    const std::int64_t first = chunk_number * kChunk;
-    PackedCodes<Bits> packed;
-    if (first < elems) {
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t chunk_number = (tile * kChunksPerLane + j) * kWarp + lane;
+      const std::int64_t first = chunk_number * kChunk;
+      PackedCodes<Bits> packed;
+      if (first < elems) {
 #pragma unroll
-      for (int k = 0; k < PackedCodes<Bits>::kWords; ++k) {
-        constexpr int kBytes = Bits < 4 ? Bits : 4;
-        packed.w[k] = static_cast<std::uint32_t>(
-            load_codes<kBytes>(src + chunk_number * Bits + 4 * k, bytes - chunk_number * Bits - 4 * k));
+        for (int k = 0; k < PackedCodes<Bits>::kWords; ++k) {
+          constexpr int kBytes = Bits < 4 ? Bits : 4;
+          packed.w[k] = static_cast<std::uint32_t>(
+              load_codes<kBytes>(src + chunk_number * Bits + 4 * k, bytes - chunk_number * Bits - 4 * k));
+        }
       }
-    }
-    Chunk<T> chunk = {};
+      Chunk<T> chunk = {};
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) chunk.set(i, static_cast<T>(packed.get(i)));
-    store_tile_chunk(dst, tile, first, elems, chunk);
-  }
+      for (int i = 0; i < kChunk; ++i) chunk.set(i, static_cast<T>(packed.get(i)));
+      store_tile_chunk(dst, tile, first, elems, chunk);
+    }
+  });
 }
 
 template <class T>

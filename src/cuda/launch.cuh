@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "actzip/error.hpp"
 #include "actzip/stream.hpp"
@@ -15,29 +16,33 @@ namespace actzip::cuda {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kWarp = 32;
-inline constexpr int kChunk = 8;           ///< neighbouring elements that one lane holds
-inline constexpr int kChunksPerLane = 4;   ///< chunks a lane holds at once: enough loads in flight
+inline constexpr int kChunk = 8;                               ///< neighbouring elements that one lane holds
+inline constexpr int kChunksPerLane = 4;                       ///< chunks a lane holds at once: enough loads in flight
 inline constexpr int kTile = kWarp * kChunk * kChunksPerLane;  ///< padded elements that one warp works on: 1,024
 
-/// The warp's tile and the lane's place in it.
-struct Place {
-  std::int64_t tile;
-  int lane;
-};
-
-__device__ __forceinline__ Place place() {
-  const auto thread = static_cast<int>(threadIdx.x);
-  return {static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + thread / kWarp, thread % kWarp};
+/// Tiles that the groups fill.
+[[nodiscard]] ACTZIP_HD std::int64_t tile_count(const format::Geometry& geometry) {
+  return format::ceil_div(geometry.groups() * geometry.group, kTile);
 }
+
+/// body(tile, lane) with the tile of this warp, if there is one. A warp takes one tile and ends: kernels that loop over
+/// tiles keep fewer loads in flight and lose a tenth of the bandwidth.
+template <class Body>
+__device__ __forceinline__ void on_tile(std::int64_t tiles, Body body) {
+  const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (tile < tiles) body(tile, static_cast<int>(threadIdx.x % kWarp));
+}
+
+/// Blocks that a multiprocessor should hold: enough warps to hide latencies, registers enough to hold a tile.
+template <class T>
+inline constexpr int kResidentBlocks = sizeof(T) <= 2 ? 4 : 3;
 
 /// The seed as a kernel argument: its key if the host knows it, else where it lies.
 class KernelSeed {
  public:
   explicit KernelSeed(Seed seed) : key_(math::hash_key(seed.value())), address_(seed.address()) {}
 
-  [[nodiscard]] __device__ math::HashKey key() const {
-    return address_ == nullptr ? key_ : math::hash_key(*address_);
-  }
+  [[nodiscard]] __device__ math::HashKey key() const { return address_ == nullptr ? key_ : math::hash_key(*address_); }
 
  private:
   math::HashKey key_;
@@ -64,15 +69,14 @@ struct Padding {
   }
 };
 
-/// Launches `kernel` on enough blocks for `tiles` warps.
+/// Launches `kernel` on enough blocks for `tiles` warps. Throws Error: invalid_view (too many), cuda_failure.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::int64_t tiles, const Stream& stream, Arguments&&... arguments) {
-  constexpr std::int64_t kWarpsPerBlock = kThreads / kWarp;
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
-  const std::int64_t blocks = format::ceil_div(tiles, kWarpsPerBlock);
+  const std::int64_t blocks = format::ceil_div(tiles, kThreads / kWarp);
   if (blocks > kMostBlocks) {
-    throw Error(ErrorCode::invalid_view, "cuda: a tensor of " + std::to_string(tiles) + " tiles of 1024 elements; at most " +
-                                             std::to_string(kMostBlocks * kWarpsPerBlock) + " fit into one launch");
+    throw Error(ErrorCode::invalid_view, "cuda: " + std::to_string(tiles) + " tiles of 1024 elements (allowed: " +
+                                             std::to_string(kMostBlocks * (kThreads / kWarp)) + ")");
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(blocks));

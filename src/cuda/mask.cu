@@ -1,11 +1,10 @@
 // `mask` on CUDA: a lane turns eight elements into one byte and back.
-#include "cuda/mask.cuh"
-
 #include <cstdint>
 
 #include "cuda/backend.hpp"
 #include "cuda/chunk.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/mask.cuh"
 #include "cuda/values.cuh"
 #include "dispatch.hpp"
 #include "math/mask.hpp"
@@ -29,7 +28,9 @@ __device__ __forceinline__ std::uint32_t nonzero_bytes(const Chunk<std::uint8_t>
 
 struct ByteBits {
   using Storage = std::uint8_t;
-  __device__ static std::uint32_t of(const Chunk<Storage>& chunk, Interval /*interval*/) { return nonzero_bytes(chunk); }
+  __device__ static std::uint32_t of(const Chunk<Storage>& chunk, Interval /*interval*/) {
+    return nonzero_bytes(chunk);
+  }
 };
 
 template <DType Type>
@@ -50,22 +51,23 @@ __global__ void __launch_bounds__(kThreads)
     mask_encode_kernel(const __grid_constant__ Access src, std::byte* dst, std::int64_t elems, Interval interval,
                        const __grid_constant__ Padding padding) {
   padding.zero();
-  const auto [tile, lane] = place();
-  const std::int64_t bytes = format::ceil_div(elems, 32) * 4;
-  Chunk<typename Source::Storage> chunks[kChunksPerLane];
-  int counts[kChunksPerLane];
+  on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
+    const std::int64_t bytes = format::ceil_div(elems, 32) * 4;
+    Chunk<typename Source::Storage> chunks[kChunksPerLane];
+    int counts[kChunksPerLane];
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    counts[j] = count_from(first, elems);
-    chunks[j] = src.load(first, counts[j]);
-  }
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+      counts[j] = count_from(first, elems);
+      chunks[j] = src.load(first, counts[j]);
+    }
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t at = tile * (kTile / 8) + j * kWarp + lane;
-    const std::uint32_t present = (1U << counts[j]) - 1U;
-    if (at < bytes) dst[at] = static_cast<std::byte>(Source::of(chunks[j], interval) & present);
-  }
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t at = tile * (kTile / 8) + j * kWarp + lane;
+      const std::uint32_t present = (1U << counts[j]) - 1U;
+      if (at < bytes) dst[at] = static_cast<std::byte>(Source::of(chunks[j], interval) & present);
+    }
+  });
 }
 
 /// Bits of neighbouring elements that may lie in different runs.
@@ -113,24 +115,25 @@ struct TwoValues {
 template <class T, class Access>
 __global__ void __launch_bounds__(kThreads)
     mask_decode_kernel(BitPlane src, const __grid_constant__ Access dst, std::int64_t elems, TwoValues<T> values) {
-  const auto [tile, lane] = place();
-  std::uint32_t bits[kChunksPerLane];
+  on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
+    std::uint32_t bits[kChunksPerLane];
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    bits[j] = 0;
-    if (first >= elems) continue;
-    if (src.segment_elems == elems) {
-      bits[j] = static_cast<std::uint32_t>(src.data[first / 8]);
-    } else {
-      bits[j] = segmented_bits(src, first, count_from(first, elems));
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+      bits[j] = 0;
+      if (first >= elems) continue;
+      if (src.segment_elems == elems) {
+        bits[j] = static_cast<std::uint32_t>(src.data[first >> 3]);
+      } else {
+        bits[j] = segmented_bits(src, first, count_from(first, elems));
+      }
     }
-  }
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    store_tile_chunk(dst, tile, first, elems, values.chosen(bits[j]));
-  }
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+      store_tile_chunk(dst, tile, first, elems, values.chosen(bits[j]));
+    }
+  });
 }
 
 template <class T>
@@ -144,8 +147,8 @@ void decode_to(const BitPlane& plane, TwoValues<T> values, const codec::Elements
 template <class Source>
 void encode_from(const Mask& spec, const codec::EncodeJob& job) {
   with_access<typename Source::Storage>(job.src.data, job.src.order, true, [&](auto access) {
-    launch(mask_encode_kernel<Source, decltype(access)>, format::ceil_div(job.geometry.elems, kTile), *job.stream, access,
-           job.dst, job.geometry.elems, Interval{spec.lo, spec.hi}, Padding(job.dst, job.sections));
+    launch(mask_encode_kernel<Source, decltype(access)>, format::ceil_div(job.geometry.elems, kTile), *job.stream,
+           access, job.dst, job.geometry.elems, Interval{spec.lo, spec.hi}, Padding(job.dst, job.sections));
   });
 }
 

@@ -36,18 +36,19 @@ __global__ void __launch_bounds__(kThreads)
     map_kernel(const __grid_constant__ Source src, const __grid_constant__ Target dst, std::int64_t elems,
                const __grid_constant__ Padding padding) {
   padding.zero();
-  const auto [tile, lane] = place();
-  Chunk<typename Operation::From> chunks[kChunksPerLane];
+  on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
+    Chunk<typename Operation::From> chunks[kChunksPerLane];
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    chunks[j] = src.load(first, count_from(first, elems));
-  }
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+      chunks[j] = src.load(first, count_from(first, elems));
+    }
 #pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-    store_tile_chunk(dst, tile, first, elems, Operation::apply(chunks[j]));
-  }
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+      store_tile_chunk(dst, tile, first, elems, Operation::apply(chunks[j]));
+    }
+  });
 }
 
 template <class Operation>

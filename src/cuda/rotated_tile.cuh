@@ -71,10 +71,8 @@ class TileSigns {
     return TileSigns(__byte_perm(even, odd, (lane & 4) == 0 ? 0x5410U : 0x7632U));
   }
 
-  /// Sign bits of numbers 2k and 2k + 1, at bits 15 and 31.
-  [[nodiscard]] __device__ std::uint32_t of_pair(int block, int k) const {
-    return (word_ << (15 - (4 * block + k))) & 0x80008000U;
-  }
+  /// Sign bits of numbers 2k and 2k + 1, at bits 15 and 31 among others.
+  [[nodiscard]] __device__ std::uint32_t of_pair(int block, int k) const { return word_ << (15 - (4 * block + k)); }
   /// Sign bit of number `i`, at bit 31.
   [[nodiscard]] __device__ std::uint32_t of_number(int block, int i) const {
     return (word_ << (31 - (16 * (i % 2) + 4 * block + i / 2))) & 0x80000000U;
@@ -96,14 +94,17 @@ struct Rotation {
   TileSigns second;
 
   __device__ Rotation(math::HashKey key, std::int64_t tile, int lane, int group)
-      : hadamard(lane, group),
-        first(TileSigns::first(key, tile, lane)),
-        second(TileSigns::second(key, tile, lane)) {}
+      : hadamard(lane, group), first(TileSigns::first(key, tile, lane)), second(TileSigns::second(key, tile, lane)) {}
 };
 
 /// A bf16 number twice.
 [[nodiscard]] __device__ __forceinline__ constexpr std::uint32_t bf16_pair(float x) {
   return (math::bits_of(x) >> 16) * 0x00010001U;
+}
+
+/// The nearest bf16 number twice.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t nearest_pair(float x) {
+  return as_word(__floats2bfloat162_rn(x, x));
 }
 
 template <DType Type>
@@ -112,8 +113,8 @@ template <DType Type>
     // The mean need not be exact, only the same in encoding and decoding: packed sums are good enough.
     const auto low = __hadd2(as_packed<__nv_bfloat162>(chunk.w[0]), as_packed<__nv_bfloat162>(chunk.w[1]));
     const auto high = __hadd2(as_packed<__nv_bfloat162>(chunk.w[2]), as_packed<__nv_bfloat162>(chunk.w[3]));
-    const auto pair = __hadd2(low, high);
-    return __low2float(pair) + __high2float(pair);
+    const std::uint32_t pair = as_word(__hadd2(low, high));
+    return math::float_of(pair << 16) + math::float_of(pair & 0xffff0000U);
   } else {
     float sum = 0.0F;
 #pragma unroll
@@ -122,14 +123,14 @@ template <DType Type>
   }
 }
 
-/// Elements less their mean, with their signs. Absent elements are 0. For bf16 both numbers are terms as they are, so that
-/// nothing is rounded; the mean is a bf16 number then.
+/// Elements less their mean, with their signs. Absent elements are 0. For bf16 both numbers are terms as they are, so
+/// that nothing is rounded; the mean is a bf16 number then.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Terms<2> residual(const Chunk<Storage<Type>>& chunk, float mean, int count,
                                                            const TileSigns& signs, int block) {
   Terms<2> terms;
   if constexpr (Type == DType::bf16) {
-    const std::uint32_t negated = as_word(__float2bfloat162_rn(-mean));
+    const std::uint32_t negated = __byte_perm(math::bits_of(-mean), 0, 0x3232);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       terms.w[0][k] = chunk.w[k];
@@ -168,11 +169,12 @@ __device__ __forceinline__ void rotate(const Terms<2>& in, const Rotation& rotat
   rotation.hadamard.backward<kTerms>(between, y);
 }
 
-/// Codes of eight coefficients of a group with root mean square `sigma`; adds |y| * level to `product`.
+/// Codes of eight coefficients of a group with root mean square `sigma`; `product` becomes the sum of |y| * level.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_coefficients(const float (&y)[kChunk], float sigma,
                                                                              float& product) {
   std::uint32_t codes[kChunk];
+  product = 0.0F;
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     const float magnitude = fabsf(y[i]);
@@ -189,45 +191,54 @@ template <int Bits>
   return static_cast<std::uint32_t>(format::pack8<Bits>(codes));
 }
 
-/// The same in packed bf16, at half the instructions: comparisons give masks, and code and level are read off them. Bit j
-/// of a count of cuts changes at every 2^j-th cut, and the level's bits change by the difference of two levels.
+/// The same in packed bf16, at half the instructions: comparisons give masks, and code and level are read off them. Bit
+/// j of a count of cuts changes at every 2^j-th cut, and the level's bits change by the difference of two levels.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_packed(const float (&y)[kChunk], float sigma,
                                                                        float& product) {
   constexpr int kCuts = math::kLevelCount<Bits> - 1;
+  const std::uint32_t lowest = opaque(bf16_pair(math::level<Bits>(0)));
   std::uint32_t cuts[kCuts + 1];
+  std::uint32_t steps[kCuts + 1];
 #pragma unroll
-  for (int k = 0; k < kCuts; ++k) cuts[k] = as_word(__float2bfloat162_rn(math::level_cut<Bits>(k) * sigma));
+  for (int k = 0; k < kCuts; ++k) {
+    cuts[k] = nearest_pair(math::level_cut<Bits>(k) * sigma);
+    steps[k] = opaque(bf16_pair(math::level<Bits>(k)) ^ bf16_pair(math::level<Bits>(k + 1)));
+  }
   std::uint32_t packed = 0;
   auto products = as_packed<__nv_bfloat162>(0U);
 #pragma unroll
   for (int quad = 0; quad < 2; ++quad) {
-    std::uint32_t fields = 0;  // codes of even elements from bit 0 on, those of odd elements from bit 16 on
+    std::uint32_t halves[2];  // the code in the highest bits of each half
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const std::uint32_t pair = as_word(__floats2bfloat162_rn(y[4 * quad + 2 * k], y[4 * quad + 2 * k + 1]));
       const auto magnitude = as_packed<__nv_bfloat162>(pair & 0x7fff7fffU);
-      std::uint32_t level = bf16_pair(math::level<Bits>(0));
+      std::uint32_t level = lowest;
       std::uint32_t planes[Bits] = {};
 #pragma unroll
       for (int cut = 0; cut < kCuts; ++cut) {
         const std::uint32_t above = __hgt2_mask(magnitude, as_packed<__nv_bfloat162>(cuts[cut]));
-        level ^= (bf16_pair(math::level<Bits>(cut)) ^ bf16_pair(math::level<Bits>(cut + 1))) & above;
+        level ^= steps[cut] & above;
 #pragma unroll
         for (int j = 0; j < Bits - 1; ++j) {
           if ((cut + 1) % (1 << j) == 0) planes[j] ^= above;
         }
       }
       products = __hfma2(magnitude, as_packed<__nv_bfloat162>(level), products);
-      std::uint32_t code = pair & 0x80008000U;  // the code in the highest bits of each half
+      halves[k] = pair;
 #pragma unroll
-      for (int j = 0; j < Bits - 1; ++j) code |= planes[j] & (0x00010001U << (16 - Bits + j));
-      fields |= code >> (16 - Bits) << (2 * Bits * k) & (format::kMaxCode<Bits> * 0x00010001U) << (2 * Bits * k);
+      for (int j = Bits - 2; j >= 0; --j) {
+        constexpr std::uint32_t kHalves = 0x00010001U;
+        const std::uint32_t above_plane = kHalves * (0xffffU & ~((1U << (17 - Bits + j)) - 1U));
+        halves[k] = (halves[k] & above_plane) | (planes[j] & ~above_plane);
+      }
     }
-    constexpr std::uint32_t kEven = (format::kMaxCode<Bits> | format::kMaxCode<Bits> << (2 * Bits));
-    packed |= ((fields & kEven) | (fields >> (16 - Bits) & kEven << Bits)) << (4 * Bits * quad);
+    const std::uint32_t bytes = __byte_perm(halves[0], halves[1], 0x7531) >> (8 - Bits);
+    packed |= merge_bytes<Bits>(bytes) << (4 * Bits * quad);
   }
-  product += __low2float(products) + __high2float(products);
+  const std::uint32_t sums = as_word(products);
+  product = math::float_of(sums << 16) + math::float_of(sums & 0xffff0000U);
   return packed;
 }
 
@@ -250,20 +261,29 @@ template <DType Type>
   }
 }
 
-/// Eight codes as levels with their signs, in bf16: a table look-up by byte permutes, four codes at a time.
+/// Codes as levels with their signs, in bf16: a table look-up by byte permutes, four codes at a time.
 template <int Bits>
 class LevelTable {
  public:
-  __device__ static void expand(std::uint32_t packed, std::uint32_t (&words)[4]) {
+  __device__ LevelTable() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      low_[half] = opaque(bytes(4 * half, 0));
+      high_[half] = opaque(bytes(4 * half, 8));
+    }
+  }
+
+  __device__ void expand(std::uint32_t packed, std::uint32_t (&words)[4]) const {
     const std::uint32_t nibbles = spread(packed);
 #pragma unroll
     for (int quad = 0; quad < 2; ++quad) {
       const std::uint32_t select = nibbles >> (16 * quad);
       const std::uint32_t entries = Bits < 4 ? select : select & 0x7777U;
-      std::uint32_t low = __byte_perm(table(0, 0), table(4, 0), entries);
-      std::uint32_t high = __byte_perm(table(0, 8), table(4, 8), entries);
+      const std::uint32_t low = __byte_perm(low_[0], low_[1], entries);
+      std::uint32_t high = __byte_perm(high_[0], high_[1], entries);
       if constexpr (Bits == 4) {  // eight entries hold the magnitudes only
-        high ^= ((select & 0x8U) << 4) | ((select & 0x80U) << 8) | ((select & 0x800U) << 12) | ((select & 0x8000U) << 16);
+        high ^=
+            ((select & 0x8U) << 4) | ((select & 0x80U) << 8) | ((select & 0x800U) << 12) | ((select & 0x8000U) << 16);
       }
       words[2 * quad] = __byte_perm(low, high, 0x5140);
       words[2 * quad + 1] = __byte_perm(low, high, 0x7362);
@@ -278,10 +298,10 @@ class LevelTable {
     return Bits < 4 && (i / kCount) % 2 == 1 ? bits | 0x8000U : bits;
   }
   /// Bytes of four entries, from bit `shift` of each.
-  __device__ static constexpr std::uint32_t table(int first, int shift) {
-    std::uint32_t bytes = 0;
-    for (int i = 0; i < 4; ++i) bytes |= ((entry(first + i) >> shift) & 0xffU) << (8 * i);
-    return bytes;
+  __device__ static constexpr std::uint32_t bytes(int first, int shift) {
+    std::uint32_t result = 0;
+    for (int i = 0; i < 4; ++i) result |= ((entry(first + i) >> shift) & 0xffU) << (8 * i);
+    return result;
   }
   /// Eight codes, one in each nibble: the upper half of 8, then of 4, then of 2 codes moves to where it belongs.
   __device__ static std::uint32_t spread(std::uint32_t codes) {
@@ -295,6 +315,9 @@ class LevelTable {
     const std::uint32_t lower = fields * ((1U << (Codes * Bits)) - 1U);
     return (codes & lower) | ((codes << ((4 - Bits) * Codes)) & (lower << (4 * Codes)));
   }
+
+  std::uint32_t low_[2];
+  std::uint32_t high_[2];
 };
 
 /// What decoding one block needs: all four are read before the first is used.
@@ -307,13 +330,14 @@ struct EncodedChunk {
 /// Eight elements of one block, decoded into registers in spatial layout. All lanes take part.
 template <DType Type, int Bits>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(const EncodedChunk& in, int block,
+                                                                                   const LevelTable<Bits>& table,
                                                                                    const Rotation& rotation) {
   // Sums of levels are small integers of a small unit: with these numbers of terms binary32 output is exact but for the
   // last places.
   constexpr int kInFirst = kPrecise<Type> ? 2 : 1;
   constexpr int kLater = kPrecise<Type> ? 3 : 1;
   Terms<1> levels;
-  LevelTable<Bits>::expand(in.codes, levels.w[0]);
+  table.expand(in.codes, levels.w[0]);
   float values[kChunk];
   rotation.hadamard.forward<kInFirst>(levels, values);
   Terms<kLater> between(values);
@@ -323,11 +347,11 @@ template <DType Type, int Bits>
   if (math::is_nan(in.stats.first)) return nan_chunk<Type>();
   if constexpr (Type == DType::bf16) {
     Chunk<std::uint16_t> chunk = narrow<Type>(values);
-    const __nv_bfloat162 mean = __float2bfloat162_rn(in.stats.first);
-    const std::uint32_t scale = as_word(__float2bfloat162_rn(in.stats.second));
+    const auto mean = as_packed<__nv_bfloat162>(nearest_pair(in.stats.first));
+    const std::uint32_t scale = nearest_pair(in.stats.second);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const auto signed_scale = as_packed<__nv_bfloat162>(scale ^ rotation.first.of_pair(block, k));
+      const auto signed_scale = as_packed<__nv_bfloat162>(flip_pair(scale, rotation.first.of_pair(block, k)));
       chunk.w[k] = as_word(__hfma2(as_packed<__nv_bfloat162>(chunk.w[k]), signed_scale, mean));
     }
     return chunk;

@@ -6,7 +6,8 @@
 namespace actzip {
 
 namespace {
-constexpr const char* kProblem = "this build has no CUDA kernels: configure with nvcc on the path (cmake --preset cuda)";
+constexpr const char* kProblem =
+    "this build has no CUDA kernels: configure with nvcc on the path (cmake --preset cuda)";
 
 [[noreturn]] void unavailable() { throw Error(ErrorCode::backend_unavailable, kProblem); }
 }  // namespace

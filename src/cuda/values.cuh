@@ -16,7 +16,8 @@ namespace actzip::cuda {
 template <DType Type>
 using Storage = typename math::Element<Type>::Storage;
 
-// CUDA's packed pairs are not trivially copyable, so bit_cast refuses them; the compiler keeps the reference in a register.
+// CUDA's packed pairs are not trivially copyable, so bit_cast refuses them; the compiler keeps the reference in a
+// register.
 template <class Packed>
 [[nodiscard]] __device__ __forceinline__ Packed as_packed(std::uint32_t word) {
   return reinterpret_cast<const Packed&>(word);
@@ -24,6 +25,19 @@ template <class Packed>
 template <class Packed>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t as_word(Packed packed) {
   return reinterpret_cast<const std::uint32_t&>(packed);
+}
+
+/// A number that the compiler cannot know, though it is `x`: blocks have kThreads threads. Operands that must lie side
+/// by side then stay in registers instead of being gathered for every product, and so do the constants of instructions
+/// that take one immediate only.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t opaque(std::uint32_t x) { return x + (blockDim.x - kThreads); }
+
+/// A pair of 16-bit numbers, negated where bits 15 and 31 of `signs` say so: pair ^ (signs & 0x80008000) by the one
+/// instruction that it is. The compiler would mask the signs first if they serve twice.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t flip_pair(std::uint32_t pair, std::uint32_t signs) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, 0x80008000, 0x78;" : "=r"(result) : "r"(pair), "r"(signs));
+  return result;
 }
 
 /// Element `i` as binary32.

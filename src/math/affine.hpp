@@ -41,30 +41,41 @@ ACTZIP_HD constexpr AffineGroup affine_group(float lo, float hi, StatsType stats
 /// A noise byte as affine_quantize() takes it: the bits of 2^15 + noise/256.
 inline constexpr std::uint32_t kAffineNoise = 0x47000000U;
 
-/// The code of `x`, in the lowest bits; what stands above them is undefined. `noise` is kAffineNoise | noise byte.
-/// Adding 1.5 * 2^23, or 2^15 + noise/256, leaves the rounded number in the mantissa: no conversion instruction, which
-/// would cost four times as much on a GPU. `Float` and `Word` may also be vectors.
+/// The lowest bit of the code in what affine_quantize() gives.
+template <bool Noisy>
+inline constexpr int kAffineCodeBit = Noisy ? 8 : 0;
+
+/// The code of `x`, from bit kAffineCodeBit on; what stands around it is undefined. `noise` is kAffineNoise | noise
+/// byte. Adding 1.5 * 2^23, or 2^15 + noise/256, leaves the rounded number in the mantissa: no conversion instruction,
+/// which would cost four times as much on a GPU. `Float` and `Word` may also be vectors.
 template <bool Noisy, class Float = float, class Word = std::uint32_t>
 ACTZIP_HD constexpr Word affine_quantize(std::type_identity_t<Float> x, const AffineGroup& group,
                                          std::type_identity_t<Word> noise) {
   const Float t = (x - group.min) * group.inverse;
   if constexpr (Noisy) {
-    return __builtin_bit_cast(Word, t + __builtin_bit_cast(Float, noise)) >> 8;
+    return __builtin_bit_cast(Word, t + __builtin_bit_cast(Float, noise));
   } else {
     return __builtin_bit_cast(Word, t + 0x1.8p23F);
   }
+}
+
+/// Bits of the number that stands for code 0: 2^14 + 256, which has a last place of 1/512.
+inline constexpr std::uint32_t kAffineZero = 0x46800000U + (256U << 9);
+
+/// What a code decodes to, given kAffineZero + 512 * code, or for dithered rounding 255 - 2 * noise more than that.
+/// `Float` and `Word` may also be vectors.
+template <class Float = float, class Word = std::uint32_t>
+ACTZIP_HD constexpr Float affine_value(Word bits, float min, float step) {
+  return (__builtin_bit_cast(Float, bits) - float_of(kAffineZero)) * step + min;
 }
 
 /// The value of a code. `Float` and `Word` may also be vectors.
 template <bool Dithered, class Float = float, class Word = std::uint32_t>
 ACTZIP_HD constexpr Float affine_dequantize(std::type_identity_t<Word> code, float min, float step,
                                             std::type_identity_t<Word> noise) {
-  // 2^14 + 256 + code + (255 - 2 noise)/512, whose last place is 1/512, is an integer sum of bits; the offset of 256
-  // keeps it inside one binade.
-  constexpr std::uint32_t kBase = 0x46800000U + (256U << 9);
-  Word bits = kBase + (code << 9);
+  Word bits = kAffineZero + (code << 9);
   if constexpr (Dithered) bits += 255U - 2U * noise;
-  return (__builtin_bit_cast(Float, bits) - float_of(kBase)) * step + min;
+  return affine_value<Float, Word>(bits, min, step);
 }
 
 }  // namespace actzip::math

@@ -1,5 +1,5 @@
-// Floating element types: how one element is stored, widened to binary32, rounded as IEEE does, and narrowed as decoding
-// does, which saturates (format.md, section 5).
+// Floating element types: how one element is stored, widened to binary32, rounded as IEEE does, and narrowed as
+// decoding does, which saturates (format.md, section 5).
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ ACTZIP_HD constexpr std::uint16_t f32_to_f16(float x) {
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // from 65520 on
-  if (magnitude < 0x38800000U) {                                                   // below 2^-14: subnormal
+  if (magnitude < 0x38800000U) {                                                    // below 2^-14: subnormal
     // 0.5 has a last place of 2^-24, that of f16's subnormals: the addition rounds, the subtraction of bits shifts.
     const std::uint32_t rounded = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
     return static_cast<std::uint16_t>(sign | rounded);

@@ -26,7 +26,7 @@ ACTZIP_HD constexpr float level(int i) {
     return kLevels[i];
   } else {
     constexpr float kLevels[] = {0.1279296875F, 0.388671875F, 0.65625F, 0.94140625F,
-                                 1.2578125F,     1.6171875F,   2.0625F,  2.734375F};
+                                 1.2578125F,    1.6171875F,   2.0625F,  2.734375F};
     return kLevels[i];
   }
 }

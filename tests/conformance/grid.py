@@ -111,8 +111,8 @@ def decode_dtypes(spec, dtype, n, info):
     allowed = [d for d in info["decodes"] if d != "bool" or spec.codec != "rotated" or spec.mask_plane]
     if spec.codec == "copy":
         return (dtype,)
-    if spec.codec == "mask" and (spec.off, spec.on) != (0, 1):
-        allowed = [d for d in allowed if d not in ("u8", "i8")]
+    if spec.codec == "index" and spec.bound > 2**31:
+        return ("i64",)
     if spec.codec == "index" or n == spec.group + 1:
         return tuple(allowed)
     return (dtype,) if dtype in allowed else tuple(allowed[:1])

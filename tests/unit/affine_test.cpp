@@ -14,8 +14,9 @@ namespace {
 /// Calls body.operator()<Bits>() for each width.
 template <class Body>
 void for_each_width(Body body) {
-  [&]<int... Less>(std::integer_sequence<int, Less...>) { (body.template operator()<Less + 1>(), ...); }
-  (std::make_integer_sequence<int, 8>{});
+  [&]<int... Less>(std::integer_sequence<int, Less...>) {
+    (body.template operator()<Less + 1>(), ...);
+  }(std::make_integer_sequence<int, 8>{});
 }
 
 TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
@@ -31,8 +32,12 @@ TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
       for (const StatsType stats : {StatsType::bf16, StatsType::f32}) {
         const AffineGroup group = affine_group<Bits>(lo, hi, stats);
         for (const float x : {lo, hi}) {
-          ASSERT_LE(affine_quantize<true>(x, group, kAffineNoise) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
-          ASSERT_LE(affine_quantize<true>(x, group, kAffineNoise | 255U) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE((affine_quantize<true>(x, group, kAffineNoise) >> kAffineCodeBit<true>)&0xffffU,
+                    format::kMaxCode<Bits>)
+              << lo << " " << hi;
+          ASSERT_LE((affine_quantize<true>(x, group, kAffineNoise | 255U) >> kAffineCodeBit<true>)&0xffffU,
+                    format::kMaxCode<Bits>)
+              << lo << " " << hi;
           ASSERT_LE(affine_quantize<false>(x, group, 0) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
         }
       }
@@ -43,7 +48,10 @@ TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
 TEST(Affine, AConstantGroupIsExactIfItsValueIsAStatistic) {
   const AffineGroup group = affine_group<2>(1.5F, 1.5F, StatsType::bf16);
   EXPECT_EQ(group.step, 0.0F);
-  EXPECT_EQ(affine_dequantize<false>(affine_quantize<true>(1.5F, group, kAffineNoise | 255U) & 3U, group.min, group.step, 0), 1.5F);
+  EXPECT_EQ(
+      affine_dequantize<false>((affine_quantize<true>(1.5F, group, kAffineNoise | 255U) >> kAffineCodeBit<true>)&3U,
+                               group.min, group.step, 0),
+      1.5F);
 }
 
 TEST(Affine, ANegativeZeroBecomesAPositiveStatistic) {
@@ -66,7 +74,7 @@ TEST(Affine, StochasticCodesAreUnbiasedOverTheNoise) {
   const AffineGroup group = affine_group<2>(0.0F, 3.0F, StatsType::f32);
   int sum = 0;
   for (std::uint32_t noise = 0; noise < 256; ++noise) {
-    sum += static_cast<int>(affine_quantize<true>(1.25F, group, noise) & 3U);
+    sum += static_cast<int>((affine_quantize<true>(1.25F, group, noise) >> kAffineCodeBit<true>)&3U);
   }
   EXPECT_EQ(sum, 320) << "256 * 1.25";
 }

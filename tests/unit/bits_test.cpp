@@ -23,8 +23,9 @@ std::uint64_t plain_pack(const std::uint32_t (&codes)[8], int bits) {
 
 template <class Body>
 void for_each_width(Body body) {
-  [&]<int... Less>(std::integer_sequence<int, Less...>) { (body.template operator()<Less + 1>(), ...); }
-  (std::make_integer_sequence<int, kMaxBits>{});
+  [&]<int... Less>(std::integer_sequence<int, Less...>) {
+    (body.template operator()<Less + 1>(), ...);
+  }(std::make_integer_sequence<int, kMaxBits>{});
 }
 
 TEST(Bits, PackingFollowsTheRuleForEveryWidth) {

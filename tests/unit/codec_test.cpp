@@ -154,9 +154,8 @@ TEST(Codec, AWorkspaceThatIsTooSmallIsRefused) {
   const TensorView view = f.view(DType::i32);
   expect_error(ErrorCode::wrong_size, "encode: workspace has 0 bytes, 'index:bound=256' needs 4",
                [&] { encode(Index{256}, view, f.encoded(1008), Seed(0), f.stream); });
-  expect_error(ErrorCode::wrong_size, "encode: workspace is null and has 4 bytes (allowed: null for no bytes)", [&] {
-    encode(Index{256}, view, f.encoded(1008), Seed(0), f.stream, {}, {nullptr, 4});
-  });
+  expect_error(ErrorCode::wrong_size, "encode: workspace is null and has 4 bytes (allowed: null for no bytes)",
+               [&] { encode(Index{256}, view, f.encoded(1008), Seed(0), f.stream, {}, {nullptr, 4}); });
 }
 
 TEST(Codec, NullPointersAreRefusedUnlessNothingIsThere) {
@@ -166,9 +165,8 @@ TEST(Codec, NullPointersAreRefusedUnlessNothingIsThere) {
                [&] { encode(Affine{}, view, f.encoded(kAffineBytes), Seed(0), f.stream); });
   expect_error(ErrorCode::invalid_view, "decode: dst is null and has 1000 elements (allowed: null for no elements)",
                [&] { decode(Affine{}, f.encoded(kAffineBytes), view, Seed(0), f.stream); });
-  expect_error(ErrorCode::wrong_size, "encode: dst is null and has 272 bytes (allowed: null for no bytes)", [&] {
-    encode(Affine{}, f.view(), {nullptr, kAffineBytes}, Seed(0), f.stream);
-  });
+  expect_error(ErrorCode::wrong_size, "encode: dst is null and has 272 bytes (allowed: null for no bytes)",
+               [&] { encode(Affine{}, f.view(), {nullptr, kAffineBytes}, Seed(0), f.stream); });
 }
 
 TEST(Codec, MisalignedAddressesAreRefused) {

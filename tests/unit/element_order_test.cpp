@@ -218,31 +218,23 @@ TEST(ElementOrder, ShapesThatMakeNoSenseAreRefused) {
   expect_error(ErrorCode::invalid_view, "shape: rank 9 (allowed: 0 to 8)", [&] { element_order(deep); });
   deep.rank = -1;
   expect_error(ErrorCode::invalid_view, "shape: rank -1 (allowed: 0 to 8)", [&] { unique_elems(deep); });
-  expect_error(ErrorCode::invalid_view, "shape: rank 9 (allowed: 0 to 8)", [] {
-    Shape::contiguous({1, 1, 1, 1, 1, 1, 1, 1, 1});
-  });
-  expect_error(ErrorCode::invalid_view, "shape: size -3 of dimension 1 is negative (allowed: 0 and up)", [] {
-    Shape::contiguous({2, -3});
-  });
-  expect_error(ErrorCode::invalid_view, "shape: size -3 of dimension 0 is negative (allowed: 0 and up)", [] {
-    element_order(shape_of({{-3, 1}}));
-  });
-  expect_error(ErrorCode::invalid_view, "shape: stride -1 of dimension 1 is negative (allowed: 0 and up)", [] {
-    compact(shape_of({{3, 4}, {4, -1}}));
-  });
-  expect_error(ErrorCode::invalid_view, "shape: the number of elements exceeds 64 bits: 4611686018427387904 * 2", [] {
-    element_order(shape_of({{kHuge, 1}, {2, 1}}));
-  });
-  expect_error(ErrorCode::invalid_view, "shape: the number of elements exceeds 64 bits: 4 * 4611686018427387904", [] {
-    Shape::contiguous({1, kHuge, 4});
-  });
-  expect_error(ErrorCode::invalid_view, "shape: the greatest offset exceeds 64 bits: 3 * 4611686018427387904", [] {
-    element_order(shape_of({{4, kHuge}}));
-  });
+  expect_error(ErrorCode::invalid_view, "shape: rank 9 (allowed: 0 to 8)",
+               [] { Shape::contiguous({1, 1, 1, 1, 1, 1, 1, 1, 1}); });
+  expect_error(ErrorCode::invalid_view, "shape: size -3 of dimension 1 is negative (allowed: 0 and up)",
+               [] { Shape::contiguous({2, -3}); });
+  expect_error(ErrorCode::invalid_view, "shape: size -3 of dimension 0 is negative (allowed: 0 and up)",
+               [] { element_order(shape_of({{-3, 1}})); });
+  expect_error(ErrorCode::invalid_view, "shape: stride -1 of dimension 1 is negative (allowed: 0 and up)",
+               [] { compact(shape_of({{3, 4}, {4, -1}})); });
+  expect_error(ErrorCode::invalid_view, "shape: the number of elements exceeds 64 bits: 4611686018427387904 * 2",
+               [] { element_order(shape_of({{kHuge, 1}, {2, 1}})); });
+  expect_error(ErrorCode::invalid_view, "shape: the number of elements exceeds 64 bits: 4 * 4611686018427387904",
+               [] { Shape::contiguous({1, kHuge, 4}); });
+  expect_error(ErrorCode::invalid_view, "shape: the greatest offset exceeds 64 bits: 3 * 4611686018427387904",
+               [] { element_order(shape_of({{4, kHuge}})); });
   expect_error(ErrorCode::invalid_view,
-               "shape: the greatest offset is 1152921504606846976 elements or more (allowed: less)", [] {
-                 element_order(shape_of({{2, kHuge}}));
-               });
+               "shape: the greatest offset is 1152921504606846976 elements or more (allowed: less)",
+               [] { element_order(shape_of({{2, kHuge}})); });
 }
 
 TEST(ElementOrder, NumbersNearTheLimitOf64BitsDoNotWrap) {

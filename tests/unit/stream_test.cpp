@@ -34,8 +34,7 @@ TEST(Stream, TheInlineExecutorRunsEveryTaskOnceOnTheCallingThread) {
 }
 
 TEST(Stream, TheInlineExecutorRunsNothingForNoTasks) {
-  inline_executor().run(
-      0, [](void*, std::int64_t) { FAIL(); }, nullptr);
+  inline_executor().run(0, [](void*, std::int64_t) { FAIL(); }, nullptr);
 }
 
 TEST(Stream, ADefaultStreamIsTheCallingThread) {

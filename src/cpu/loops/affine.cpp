@@ -69,10 +69,10 @@ void quantize(const float* x, int count, const math::AffineGroup& group, const s
     Words codes[4];
     for (int j = 0; j < 4; ++j) {
       const int at = i + j * kLanes;
-      const Words own = Noisy ? load_bytes(noise + at) | math::kAffineNoise : Words{};
+      const Words own = Noisy ? load_lowest_bytes(noise + at, broadcast(math::kAffineNoise)) : Words{};
       codes[j] = math::affine_quantize<Noisy, Floats, Words>(load<Floats>(x + at), group, own);
     }
-    pack_lanes<Bits>(codes, packed + i / 8 * Bits);
+    pack_lanes<Bits, math::kAffineCodeBit<Noisy> / 8>(codes, packed + i / 8 * Bits);
   }
 }
 
@@ -98,7 +98,8 @@ Measured measure(const Affine& spec, const codec::EncodeJob& job, std::int64_t g
 
 /// A group is measured before the one in front of it is quantized: the steps of the one fill the waits of the other.
 template <int Bits, bool Noisy>
-void encode_groups(const Affine& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
+__attribute__((flatten)) void encode_groups(const Affine& spec, const codec::EncodeJob& job, math::HashKey key,
+                                            Range groups) {
   Scratch scratch(job.geometry.group);
   FloatReader reader(job.src, format::group_range(job.geometry, groups.first).first);
   Measured next = measure<Bits>(spec, job, groups.first, reader, scratch.values(groups.first));

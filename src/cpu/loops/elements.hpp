@@ -154,7 +154,9 @@ class Writer {
 class FloatReader {
  public:
   FloatReader(const codec::Elements<const void*>& src, std::int64_t first)
-      : data_(src.data), dtype_(src.dtype), in_place_(src.dtype == DType::f32 && src.order.dense()),
+      : data_(src.data),
+        dtype_(src.dtype),
+        in_place_(src.dtype == DType::f32 && src.order.dense()),
         cursor_(src.order, first) {}
 
   /// The next `count` elements; they stay where they are if they are dense floats, otherwise they go to `buffer`.
@@ -168,7 +170,7 @@ class FloatReader {
   }
 
   /// The next `count` elements, in `buffer` in any case.
-  const float* read(std::int64_t count, float* buffer) {
+  __attribute__((noinline)) const float* read(std::int64_t count, float* buffer) {
     with_float_type(dtype_, [&]<DType Type>() { read_as<Type>(count, buffer); });
     return buffer;
   }

@@ -1,5 +1,5 @@
-// The Hadamard transform of a group, which leaves its coefficients with bits 0 and 5 of their index exchanged. `rotated`
-// does it twice, which puts them back.
+// The Hadamard transform of a group, which leaves its coefficients with bits 0 and 5 of their index exchanged.
+// `rotated` does it twice, which puts them back.
 //
 // Every level takes the bits of the index in the same order, 1 to 7 and then 0, so that all round alike. Bits inside a
 // vector are exchanged with a shuffle. Bit 0 comes last and pairs vectors that differ in bit 5: to bring even and odd
@@ -17,7 +17,7 @@ namespace detail {
 
 /// Calls body.operator()<i>() for i in [0, Count): a loop that is always unrolled, so that vectors stay in registers.
 template <int Count, class Body>
-inline void unrolled(Body body) {
+inline void unrolled(const Body& body) {
   [&]<int... I>(std::integer_sequence<int, I...>) {
     (body.template operator()<I>(), ...);
   }(std::make_integer_sequence<int, Count>{});
@@ -40,46 +40,50 @@ inline Floats inside(Floats x) {
   }
 }
 
-inline void butterfly(Floats& a, Floats& b) {
-  const Floats sum = a + b;
-  b = a - b;
-  a = sum;
+/// All bits of the number of a vector among `Count` of them.
+template <int Count, int Step = 1>
+inline void between(Floats (&v)[Count]) {
+  if constexpr (Step < Count) {
+    unrolled<Count / 2>([&]<int I>() {
+      constexpr int kFirst = I % Step + I / Step * (2 * Step);
+      const Floats difference = v[kFirst] - v[kFirst + Step];
+      v[kFirst] += v[kFirst + Step];
+      v[kFirst + Step] = difference;
+    });
+    between<Count, 2 * Step>(v);
+  }
 }
 
-/// All bits of the number of a vector among `Count` of them, `Stride` apart.
-template <int Count, int Stride, int Step = 1>
-inline void between(Floats* v) {
-  if constexpr (Step < Count) {
-    unrolled<Count>([&]<int I>() {
-      if constexpr ((I & Step) == 0) butterfly(v[I * Stride], v[(I + Step) * Stride]);
-    });
-    between<Count, Stride, 2 * Step>(v);
-  }
+/// The stages of `Count` vectors that lie `Stride` apart, in registers.
+template <int Count, int Stride, bool Inside>
+inline void tile(Floats* v) {
+  Floats registers[Count];
+  unrolled<Count>([&]<int I>() { registers[I] = Inside ? inside(v[I * Stride]) : v[I * Stride]; });
+  between(registers);
+  unrolled<Count>([&]<int I>() { v[I * Stride] = registers[I]; });
 }
 
 }  // namespace detail
 
-/// In place. `Group` elements, of which vector i holds [i*kLanes, (i+1)*kLanes). The second half of the work is done on
-/// as many vectors at a time as there are registers for.
+/// In place, to be inlined into a function that is flattened. `Group` elements, of which vector i holds [i*kLanes,
+/// (i+1)*kLanes). Where there are too few registers for all, the bits between vectors are taken in two steps.
 template <int Group>
-__attribute__((always_inline)) inline void hadamard(Floats (&v)[Group / kLanes]) {
+inline void hadamard(Floats (&v)[Group / kLanes]) {
   constexpr int kVectors = Group / kLanes;
   constexpr int kTile = kLanes == 16 ? kVectors : 8;
-  for (int first = 0; first < kVectors; first += kTile) {
-    detail::unrolled<kTile>([&]<int I>() { v[first + I] = detail::inside(v[first + I]); });
-    detail::between<kTile, 1>(v + first);
-  }
-  if constexpr (kVectors > kTile) {
-    for (int first = 0; first < kTile; ++first) detail::between<kVectors / kTile, kTile>(v + first);
+  if constexpr (kVectors == kTile) {
+    detail::tile<kTile, 1, true>(v);
+  } else {
+    for (int first = 0; first < kVectors; first += kTile) detail::tile<kTile, 1, true>(v + first);
+    for (int first = 0; first < kTile; ++first) detail::tile<kVectors / kTile, kTile, false>(v + first);
   }
   constexpr int kBit5 = 32 / kLanes;
-  detail::unrolled<kVectors>([&]<int I>() {
-    if constexpr ((I & kBit5) == 0) {
-      const Floats even = transpose<0>(v[I], v[I + kBit5]);
-      const Floats odd = transpose<1>(v[I], v[I + kBit5]);
-      v[I] = even + odd;
-      v[I + kBit5] = even - odd;
-    }
+  detail::unrolled<kVectors / 2>([&]<int I>() {
+    constexpr int kFirst = I % kBit5 + I / kBit5 * (2 * kBit5);
+    const Floats even = transpose<0>(v[kFirst], v[kFirst + kBit5]);
+    const Floats odd = transpose<1>(v[kFirst], v[kFirst + kBit5]);
+    v[kFirst] = even + odd;
+    v[kFirst + kBit5] = even - odd;
   });
 }
 

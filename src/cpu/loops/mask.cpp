@@ -75,13 +75,12 @@ void decode_bytes(const codec::DecodeJob& job, Range blocks) {
 
 void decode_floats(const Mask& spec, const codec::DecodeJob& job, Range blocks) {
   alignas(64) std::uint8_t bits[kBlock];
-  FloatWriter<Narrowing::rounded> writer(job.dst, blocks.first * kBlock);
+  FloatWriter<Narrowing::infinite> writer(job.dst, blocks.first * kBlock);
   for (std::int64_t b = blocks.first; b < blocks.last; ++b) {
     const int count = block_count(job.geometry.elems, b);
     load_bits(job, b, count, bits);
-    writer.write(count, kUnbounded, [&](std::int64_t i) {
-      return load_bytes(bits + i) != 0U ? broadcast(spec.on) : broadcast(spec.off);
-    });
+    writer.write(count, kUnbounded,
+                 [&](std::int64_t i) { return load_bytes(bits + i) != 0U ? broadcast(spec.on) : broadcast(spec.off); });
   }
 }
 

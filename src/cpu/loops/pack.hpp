@@ -1,5 +1,5 @@
-// Codes as bytes, into the packed form of format.md, section 3, and back. Every width takes the same three steps, each of
-// which works on neighbours in all lanes of a vector: bytes become pairs, these fours, these eights.
+// Codes as bytes, into the packed form of format.md, section 3, and back. Every width takes the same three steps, each
+// of which works on neighbours in all lanes of a vector: bytes become pairs, these fours, these eights.
 #pragma once
 
 #include <cstddef>
@@ -39,11 +39,16 @@ inline Quad part(Quad x) {
 
 }  // namespace detail
 
-/// Eight codes, a byte each, to the lowest 8 * Bits bits. `Quad` is a 64-bit number or a vector of them.
-template <int Bits, class Quad>
-inline Quad join8(Quad x) {
-  if constexpr (Bits == 8) return x;
-  return detail::join<32, 4 * Bits>(detail::join<16, 2 * Bits>(detail::join<8, Bits>(x)));
+/// Eight codes, a byte each, to the lowest 8 * Bits bits of 64.
+template <int Bits>
+inline Quads join8(Quads x) {
+  if constexpr (Bits == 8) {
+    return x;
+  } else if constexpr (Bits <= kMaxJoinBits) {
+    return detail::join<32, 4 * Bits>(join4<Bits>(x));
+  } else {
+    return detail::join<32, 4 * Bits>(detail::join<16, 2 * Bits>(detail::join<8, Bits>(x)));
+  }
 }
 
 /// The inverse; what stands above the lowest 8 * Bits bits is dropped.
@@ -53,10 +58,10 @@ inline Quad part8(Quad x) {
   return detail::part<8, Bits>(detail::part<16, 2 * Bits>(detail::part<32, 4 * Bits>(x)));
 }
 
-/// Packs the lowest `Bits` bits of kPackStep lanes; the others of their lowest bytes are 0.
-template <int Bits>
-__attribute__((always_inline)) inline void pack_lanes(const Words (&codes)[4], std::byte* packed) {
-  store_low_bytes<Bits>(packed, join8<Bits>(low_bytes(codes[0], codes[1], codes[2], codes[3])));
+/// Packs kPackStep codes, of which byte `Byte` of each lane is one.
+template <int Bits, int Byte = 0>
+__attribute__((always_inline)) inline void pack_lanes(const Words (&lanes)[4], std::byte* packed) {
+  store_low_bytes<Bits>(packed, join8<Bits>(pick_bytes<Byte>(lanes[0], lanes[1], lanes[2], lanes[3])));
 }
 
 /// Packs `count` codes, a multiple of kPackStep, that are bytes.

@@ -30,62 +30,51 @@ class Sum {
   Floats parts_[kParts] = {};
 };
 
-/// The words that hold a group's signs, shifted so that the group's bits are 0 to 3 and 16 to 19. Not inlined, so that
-/// they come from memory, lane by lane at no cost, and not out of a register.
-template <int Group>
-__attribute__((noinline)) void fill_sign_words(math::HashKey key, std::int64_t g, std::uint32_t (&words)[Group / 8]) {
-  const auto e = static_cast<std::uint64_t>(g) * Group;
-  const std::uint64_t counter = math::sign_word(e);
-  const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
-  for (int i = 0; i < Group / 8; i += kLanes) {
-    const Words counters = static_cast<std::uint32_t>(counter) + static_cast<std::uint32_t>(i) + iota();
-    store(words + i, math::hash_word<Words>(upper, counters) >> math::sign_bit(e));
-  }
-}
-
-/// The signs of one group.
+/// The signs of one group, a bit for each element, in order.
 template <int Group>
 class Signs {
  public:
-  Signs(math::HashKey key, std::int64_t g) { fill_sign_words<Group>(key, g, words_); }
+  Signs(math::HashKey key, std::int64_t g) {
+    const auto e = static_cast<std::uint64_t>(g) * Group;
+    const std::uint64_t counter = math::sign_word(e);
+    const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
+    std::uint8_t bytes[Group / 8];
+    for (int i = 0; i < Group / 8; ++i) {
+      // Eight elements share a word. Of those, the even ones have bits 0 to 3 and the odd ones 16 to 19.
+      std::uint32_t bits = math::hash_word(upper, static_cast<std::uint32_t>(counter) + static_cast<std::uint32_t>(i));
+      bits = (bits >> math::sign_bit(e)) & 0x000f000fU;
+      bits = (bits | bits << 2) & 0x00330033U;
+      bits = (bits | bits << 1) & 0x00550055U;
+      bytes[i] = static_cast<std::uint8_t>(bits | bits >> 15);
+    }
+    __builtin_memcpy(bits_, bytes, sizeof bits_);
+  }
 
-  /// The second signs of a group, in the order in which one transform leaves its coefficients: bits 0 and 5 of the index
-  /// exchanged, so that even and odd numbers take theirs from words that differ in bit 2 of their place.
+  /// The second signs of a group, in the order in which one transform leaves its coefficients: bits 0 and 5 of the
+  /// index exchanged, so that even and odd ones take theirs from neighbouring words.
   static Signs second(math::HashKey key, std::int64_t g) {
     Signs result(key.for_second_signs(), g);
-    for (std::uint32_t* words = result.words_; words < result.words_ + Group / 8; words += 8) {
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t first = words[i];
-        const std::uint32_t second = words[i + 4];
-        words[i] = (first & 0xffffU) | second << 16;
-        words[i + 4] = first >> 16 | (second & 0xffff0000U);
-      }
+    for (int i = 0; i < Group / 32; i += 2) {
+      const std::uint32_t first = result.bits_[i];
+      const std::uint32_t second = result.bits_[i + 1];
+      result.bits_[i] = (first & 0x55555555U) | (second & 0x55555555U) << 1;
+      result.bits_[i + 1] = (first >> 1 & 0x55555555U) | (second & 0xaaaaaaaaU);
     }
     return result;
   }
 
   /// Applies those of elements [i, i + kLanes).
-  [[nodiscard]] Floats apply(std::int64_t i, Floats x) const {
-    const Words own = repeat8(words_ + i / 8) & masks(detail::Lanes{}, i);
-    return floats_of(own != 0U ? bits_of(x) ^ 0x80000000U : bits_of(x));
-  }
+  [[nodiscard]] Floats apply(std::int64_t i, Floats x) const { return negate_where(bits_[i / 32] >> (i % 32), x); }
 
  private:
-  /// Each lane's bit of its word.
-  template <int... Lane>
-  static Words masks(std::integer_sequence<int, Lane...> /*lanes*/, std::int64_t i) {
-    const Words first{(1U << math::sign_bit(Lane & 7))...};
-    return kLanes == 4 && i % 8 != 0 ? first << 2 : first;
-  }
-
-  alignas(64) std::uint32_t words_[Group / 8];
+  std::uint32_t bits_[Group / 32];
 };
 
 /// H D2 H v, in place. Each transform exchanges bits 0 and 5 of the index: after two, all are where they belong.
 template <int Group>
-__attribute__((noinline)) void mix(Floats (&v)[Group / kLanes], math::HashKey key, std::int64_t g) {
-  hadamard<Group>(v);
+__attribute__((noinline, flatten)) void mix(Floats (&v)[Group / kLanes], math::HashKey key, std::int64_t g) {
   const Signs<Group> second = Signs<Group>::second(key, g);
+  hadamard<Group>(v);
   detail::unrolled<Group / kLanes>([&]<int I>() { v[I] = second.apply(I * kLanes, v[I]); });
   hadamard<Group>(v);
 }
@@ -127,7 +116,8 @@ struct Transformed {
 
 /// `x` holds the group, with zeros behind its elements.
 template <int Group>
-void transform(const float* x, bool bf16_mean, math::HashKey key, std::int64_t g, Transformed<Group>& result) {
+__attribute__((flatten)) void transform(const float* x, bool bf16_mean, math::HashKey key, std::int64_t g,
+                                        Transformed<Group>& result) {
   auto& y = result.y;
   Sum sum;
   detail::unrolled<Group / kLanes>([&]<int I>() { sum.add(I, load<Floats>(x + I * kLanes)); });
@@ -152,7 +142,8 @@ void transform(const float* x, bool bf16_mean, math::HashKey key, std::int64_t g
 
 /// The coefficients become packed codes; the result is (mean, scale) as stored. `noise` rounds the scale.
 template <int Bits, int Group>
-Stats quantize(const Transformed<Group>& group, StatsType type, std::uint32_t noise, std::byte* packed) {
+__attribute__((flatten)) Stats quantize(const Transformed<Group>& group, StatsType type, std::uint32_t noise,
+                                        std::byte* packed) {
   const float energy = group.energy;
   if (!(energy <= 0x1.fffffep127F && energy > 0.0F)) {
     __builtin_memset(packed, 0, Group / 8 * Bits);
@@ -188,10 +179,10 @@ struct Values {
 
 /// The transform of a group's levels.
 template <int Bits, int Group>
-void decode_group(const std::uint8_t* codes, math::HashKey key, std::int64_t g, Floats (&v)[Group / kLanes]) {
+__attribute__((flatten)) void decode_group(const std::uint8_t* codes, math::HashKey key, std::int64_t g,
+                                           Floats (&v)[Group / kLanes]) {
   static constexpr Values<Bits> kValues;
-  detail::unrolled<Group / kLanes>(
-      [&]<int I>() { v[I] = lookup(kValues.of_code, load_bytes(codes + I * kLanes)); });
+  detail::unrolled<Group / kLanes>([&]<int I>() { v[I] = lookup(kValues.of_code, load_bytes(codes + I * kLanes)); });
   mix<Group>(v, key, g);
 }
 

@@ -68,10 +68,6 @@ template <int Step, int... Lane>
 inline Floats shuffle(Floats x, std::integer_sequence<int, Lane...> /*lanes*/) {
   return __builtin_shufflevector(x, x, (Lane ^ Step)...);
 }
-template <int Odd, int... Lane>
-inline Floats merge(Floats a, Floats b, std::integer_sequence<int, Lane...> /*lanes*/) {
-  return __builtin_shufflevector(a, b, ((Lane & 1) != 0 ? kLanes + Lane - 1 + Odd : Lane + Odd)...);
-}
 using Lanes = std::make_integer_sequence<int, kLanes>;
 
 /// The `Count` bytes there as a number; if no type has that size, two that overlap, which say the same where they do.
@@ -110,12 +106,6 @@ inline Floats exchange(Floats x) {
   return detail::shuffle<Step>(x, detail::Lanes{});
 }
 
-/// The even (Odd = 0) or odd (Odd = 1) lanes of `a` and `b`, in turns: a0 b0 a2 b2 ..., or a1 b1 a3 b3 ...
-template <int Odd>
-inline Floats transpose(Floats a, Floats b) {
-  return detail::merge<Odd>(a, b, detail::Lanes{});
-}
-
 /// The lanes whose bit is set in the lower kLanes bits of `bits`.
 inline Flags flags_of(std::uint32_t bits) {
   const Words own = broadcast(1U) << iota();
@@ -129,7 +119,16 @@ inline Floats min(Floats a, Floats b) { return Floats(_mm512_min_ps(__m512(a), _
 inline Floats max(Floats a, Floats b) { return Floats(_mm512_max_ps(__m512(a), __m512(b))); }
 
 /// a * b + c, where a * b is exact: it is the same whether the product is rounded or not.
-inline Floats multiply_add(Floats a, Floats b, Floats c) { return Floats(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c))); }
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+  return Floats(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
+}
+
+/// The even (Odd = 0) or odd (Odd = 1) lanes of `a` and `b`, in turns: a0 b0 a2 b2 ..., or a1 b1 a3 b3 ...
+template <int Odd>
+inline Floats transpose(Floats a, Floats b) {
+  if constexpr (Odd == 0) return Floats(_mm512_mask_moveldup_ps(__m512(a), 0xaaaa, __m512(b)));
+  return Floats(_mm512_mask_movehdup_ps(__m512(b), 0x5555, __m512(a)));
+}
 
 /// Remembers whether it has seen a NaN.
 class NanWatch {
@@ -152,11 +151,10 @@ inline std::uint32_t nonzero_bits(const std::uint8_t* address) {
   return _mm256_test_epi8_mask(bytes, bytes);
 }
 
-/// Every word in eight lanes; at a level with fewer, in all of them.
-inline Words repeat8(const std::uint32_t* words) {
-  const __m512i number = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-  const __m128i pair = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words));
-  return Words(_mm512_permutexvar_epi32(number, _mm512_castsi128_si512(pair)));
+/// Negates the lanes whose bit is set.
+inline Floats negate_where(std::uint32_t bits, Floats x) {
+  const __m512 minus = _mm512_set1_ps(-0.0F);
+  return Floats(_mm512_mask_xor_ps(__m512(x), static_cast<__mmask16>(bits), __m512(x), minus));
 }
 
 /// table[index], for indices below `Count`.
@@ -178,6 +176,12 @@ inline Register in_register(Register x) {
 inline Words load_bytes(const std::uint8_t* address) {
   return Words(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
 }
+/// Lanes of which the lowest byte comes from memory and the others from `rest`.
+inline Words load_lowest_bytes(const std::uint8_t* address, Words rest) {
+  const __m512i from = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address)));
+  return Words(_mm512_mask_shuffle_epi8(__m512i(rest), 0x1111111111111111, bytes, from));
+}
 inline Words load_halves(const std::uint16_t* address) {
   return Words(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(address))));
 }
@@ -191,25 +195,44 @@ inline Halves to_f16(Floats x) {
   return Halves(in_register(_mm512_cvtps_ph(__m512(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
 }
 
-/// The lowest byte of each lane of four vectors, in order.
-inline Quads low_bytes(Words a, Words b, Words c, Words d) {
-  const __m512i ab = _mm512_packus_epi32(__m512i(a & 0xffU), __m512i(b & 0xffU));
-  const __m512i cd = _mm512_packus_epi32(__m512i(c & 0xffU), __m512i(d & 0xffU));
+/// Byte number `Byte` of each lane of four vectors, in order.
+template <int Byte>
+inline Quads pick_bytes(Words a, Words b, Words c, Words d) {
+  const __m512i from = _mm512_set1_epi32(0x0c080400) + _mm512_set1_epi8(Byte);
+  __m512i picked = _mm512_maskz_shuffle_epi8(0x000f000f000f000f, __m512i(a), from);
+  picked = _mm512_mask_shuffle_epi8(picked, 0x00f000f000f000f0, __m512i(b), from);
+  picked = _mm512_mask_shuffle_epi8(picked, 0x0f000f000f000f00, __m512i(c), from);
+  picked = _mm512_mask_shuffle_epi8(picked, 0xf000f000f000f000, __m512i(d), from);
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return Quads(_mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd)));
+  return Quads(_mm512_permutexvar_epi32(order, picked));
+}
+
+/// Widest bits that join4() takes; 0: this level has no such instruction.
+inline constexpr int kMaxJoinBits = 6;
+
+/// In each lane of 32 bits, four bytes b0 to b3 below 2^Bits: b0 + b1 * 2^Bits + b2 * 2^(2*Bits) + b3 * 2^(3*Bits).
+template <int Bits>
+inline Quads join4(Quads x) {
+  static_assert(Bits <= kMaxJoinBits);
+  const __m512i pairs = _mm512_maddubs_epi16(__m512i(x), _mm512_set1_epi16(1 + (256 << Bits)));
+  return Quads(_mm512_madd_epi16(pairs, _mm512_set1_epi32(1 + (65536 << 2 * Bits))));
 }
 
 /// 64-bit lanes from `Count` bytes each, one behind the other, and their lowest bytes to there.
 template <int Count>
 inline Quads load_low_bytes(const std::byte* address) {
-  if constexpr (Count == 1) return Quads(_mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
-  if constexpr (Count == 2) return Quads(_mm512_cvtepu16_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
-  if constexpr (Count == 4) return Quads(_mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(address))));
+  if constexpr (Count == 1)
+    return Quads(_mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
+  if constexpr (Count == 2)
+    return Quads(_mm512_cvtepu16_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
+  if constexpr (Count == 4)
+    return Quads(_mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(address))));
   return detail::load_lanes<Count>(address);
 }
 template <int Count>
 inline void store_low_bytes(std::byte* address, Quads x) {
-  if constexpr (Count == 1) return _mm_storel_epi64(reinterpret_cast<__m128i*>(address), in_register(_mm512_cvtepi64_epi8(__m512i(x))));
+  if constexpr (Count == 1)
+    return _mm_storel_epi64(reinterpret_cast<__m128i*>(address), in_register(_mm512_cvtepi64_epi8(__m512i(x))));
   if constexpr (Count == 2) return store(address, in_register(_mm512_cvtepi64_epi16(__m512i(x))));
   if constexpr (Count == 4) return store(address, in_register(_mm512_cvtepi64_epi32(__m512i(x))));
   detail::store_lanes<Count>(address, x);
@@ -225,7 +248,15 @@ inline void finish_streams() { _mm_sfence(); }
 inline Floats min(Floats a, Floats b) { return Floats(_mm256_min_ps(__m256(a), __m256(b))); }
 inline Floats max(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(a), __m256(b))); }
 
-inline Floats multiply_add(Floats a, Floats b, Floats c) { return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c))); }
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+  return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
+}
+
+template <int Odd>
+inline Floats transpose(Floats a, Floats b) {
+  if constexpr (Odd == 0) return Floats(_mm256_blend_ps(__m256(a), _mm256_moveldup_ps(__m256(b)), 0xaa));
+  return Floats(_mm256_blend_ps(__m256(b), _mm256_movehdup_ps(__m256(a)), 0x55));
+}
 
 class NanWatch {
  public:
@@ -243,7 +274,9 @@ inline std::uint32_t nonzero_bits(const std::uint8_t* address) {
   return ~static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())));
 }
 
-inline Words repeat8(const std::uint32_t* words) { return broadcast(*words); }
+inline Floats negate_where(std::uint32_t bits, Floats x) {
+  return floats_of(bits_of(x) ^ (Words(flags_of(bits)) & 0x80000000U));
+}
 
 template <int Count>
 inline Floats lookup(const float (&table)[Count], Words index) {
@@ -257,6 +290,7 @@ inline Floats lookup(const float (&table)[Count], Words index) {
 inline Words load_bytes(const std::uint8_t* address) {
   return Words(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
 }
+inline Words load_lowest_bytes(const std::uint8_t* address, Words rest) { return load_bytes(address) | rest; }
 inline Words load_halves(const std::uint16_t* address) {
   return Words(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
 }
@@ -264,11 +298,14 @@ inline Halves to_halves(Words x) {
   const __m256i clean = __m256i(x & 0xffffU);  // packing saturates
   return Halves(_mm_packus_epi32(_mm256_castsi256_si128(clean), _mm256_extracti128_si256(clean, 1)));
 }
-inline Quads low_bytes(Words a, Words b, Words c, Words d) {
-  const __m256i ab = _mm256_packus_epi32(__m256i(a & 0xffU), __m256i(b & 0xffU));
-  const __m256i cd = _mm256_packus_epi32(__m256i(c & 0xffU), __m256i(d & 0xffU));
+template <int Byte>
+inline Quads pick_bytes(Words a, Words b, Words c, Words d) {
+  const __m256i from = _mm256_set1_epi32(0x0c080400) + _mm256_set1_epi8(Byte);
+  const auto picked = [from](Words x) { return _mm256_shuffle_epi8(__m256i(x), from); };
+  const __m256i ab = _mm256_blend_epi32(picked(a), picked(b), 0x22);
+  const __m256i cd = _mm256_blend_epi32(picked(c), picked(d), 0x88);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  return Quads(_mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order));
+  return Quads(_mm256_permutevar8x32_epi32(_mm256_blend_epi32(ab, cd, 0xcc), order));
 }
 
 inline Floats load_f16(const std::uint16_t* address) {
@@ -278,11 +315,22 @@ inline Halves to_f16(Floats x) {
   return Halves(_mm256_cvtps_ph(__m256(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+inline constexpr int kMaxJoinBits = 6;
+
+template <int Bits>
+inline Quads join4(Quads x) {
+  static_assert(Bits <= kMaxJoinBits);
+  const __m256i pairs = _mm256_maddubs_epi16(__m256i(x), _mm256_set1_epi16(1 + (256 << Bits)));
+  return Quads(_mm256_madd_epi16(pairs, _mm256_set1_epi32(1 + (65536 << 2 * Bits))));
+}
+
 template <int Count>
 inline Quads load_low_bytes(const std::byte* address) {
   if constexpr (Count == 1) return Quads(_mm256_cvtepu8_epi64(_mm_loadu_si32(address)));
-  if constexpr (Count == 2) return Quads(_mm256_cvtepu16_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
-  if constexpr (Count == 4) return Quads(_mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
+  if constexpr (Count == 2)
+    return Quads(_mm256_cvtepu16_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
+  if constexpr (Count == 4)
+    return Quads(_mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
   return detail::load_lanes<Count>(address);
 }
 template <int Count>
@@ -300,6 +348,11 @@ inline Floats min(Floats a, Floats b) { return a < b ? a : b; }
 inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
 
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
+
+template <int Odd>
+inline Floats transpose(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, Odd, 4 + Odd, 2 + Odd, 6 + Odd);
+}
 
 class NanWatch {
  public:
@@ -321,7 +374,9 @@ inline std::uint32_t nonzero_bits(const std::uint8_t* address) {
   return result;
 }
 
-inline Words repeat8(const std::uint32_t* words) { return broadcast(*words); }
+inline Floats negate_where(std::uint32_t bits, Floats x) {
+  return floats_of(bits_of(x) ^ (Words(flags_of(bits)) & 0x80000000U));
+}
 
 template <int Count>
 inline Floats lookup(const float (&table)[Count], Words index) {
@@ -329,11 +384,14 @@ inline Floats lookup(const float (&table)[Count], Words index) {
 }
 
 inline Words load_bytes(const std::uint8_t* address) { return __builtin_convertvector(load<Bytes>(address), Words); }
+inline Words load_lowest_bytes(const std::uint8_t* address, Words rest) { return load_bytes(address) | rest; }
 inline Words load_halves(const std::uint16_t* address) { return __builtin_convertvector(load<Halves>(address), Words); }
-inline Quads low_bytes(Words a, Words b, Words c, Words d) {
+template <int Byte>
+inline Quads pick_bytes(Words a, Words b, Words c, Words d) {
   using Vector = std::uint8_t __attribute__((vector_size(kVectorBytes)));
   const auto pair = [](Words x, Words y) {
-    return __builtin_shufflevector(Vector(x), Vector(y), 0, 4, 8, 12, 16, 20, 24, 28);
+    return __builtin_shufflevector(Vector(x), Vector(y), Byte, Byte + 4, Byte + 8, Byte + 12, Byte + 16, Byte + 20,
+                                   Byte + 24, Byte + 28);
   };
   return Quads{__builtin_bit_cast(std::uint64_t, pair(a, b)), __builtin_bit_cast(std::uint64_t, pair(c, d))};
 }
@@ -346,6 +404,10 @@ inline Floats load_f16(const std::uint16_t* address) {
 inline Halves to_f16(Floats x) {
   return Halves{math::f32_to_f16(x[0]), math::f32_to_f16(x[1]), math::f32_to_f16(x[2]), math::f32_to_f16(x[3])};
 }
+
+inline constexpr int kMaxJoinBits = 0;
+template <int Bits>
+Quads join4(Quads x);
 
 template <int Count>
 inline Quads load_low_bytes(const std::byte* address) {
