@@ -7,7 +7,8 @@
 // its highest bit, i4 i3 i0 i7 i6. forward() leads from the first to the second and backward() from the second to the
 // first; both are the same transform.
 //
-// Tensor cores multiply bf16 numbers and add in binary32. Numbers that need more bits are sums of several bf16 *terms*.
+// Encoding multiplies bf16 numbers and adds in binary32; numbers that need more bits are sums of several bf16 *terms*.
+// Decoding to 16-bit types works in f16.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -52,15 +53,35 @@ struct Terms {
   }
 };
 
+/// One of the two factors, in the register layout of a left operand of 16-bit numbers; the first two words and the last
+/// two are also its halves as a right operand. `One` is a pair of ones.
+template <std::uint32_t One>
+struct HadamardFactor {
+  std::uint32_t w[4];
+
+  /// Index bits in `kept` are not transformed. The matrix is symmetric, and rows and columns 8 to 15 repeat 0 to 7,
+  /// negated where both are: one pair of entries makes all that a lane holds.
+  __device__ HadamardFactor(int lane, int kept) {
+    const int row = lane / 4;
+    const int column = lane % 4 * 2;
+    const std::uint32_t sign = (static_cast<std::uint32_t>(__popc(row & column & ~kept)) & 1U) * kNegative;
+    const std::uint32_t ones = One ^ sign ^ (static_cast<std::uint32_t>(row & 1) << 31);
+    const std::uint32_t pair = ((row ^ column) & kept) != 0 ? 0U : ones;
+    for (int i = 0; i < 3; ++i) w[i] = opaque(pair);
+    w[3] = opaque(pair ^ kNegative);
+  }
+
+ private:
+  static constexpr std::uint32_t kNegative = 0x80008000U;
+};
+
+/// For groups of 128 index bit 7 is not transformed: it is bit 2 of one of the factors.
+__device__ __forceinline__ int kept_bits(int group) { return group == 128 ? 4 : 0; }
+
+/// The transform in bf16 terms, for encoding and for binary32 output.
 class Hadamard {
  public:
-  /// For groups of 128 index bit 7 is not transformed. It is bit 2 of one of the factors.
-  __device__ Hadamard(int lane, int group) {
-    const std::uint32_t full = entries(lane / 4, lane % 4 * 2, 0);
-    const std::uint32_t partial = group == 128 ? entries(lane / 4, lane % 4 * 2, 4) : full;
-    full_.fill(full);
-    partial_.fill(partial);
-  }
+  __device__ Hadamard(int lane, int group) : full_(lane, 0), partial_(lane, kept_bits(group)) {}
 
   /// `Middle`: terms kept between the two products.
   template <int Middle, int Count>
@@ -73,25 +94,7 @@ class Hadamard {
   }
 
  private:
-  static constexpr std::uint32_t kNegative = 0x80008000U;
-
-  /// Entries (row, column) and (row, column + 1) of a factor, for an even column, in bf16; bits in `kept` are those of
-  /// a unit matrix. The matrix is symmetric, and rows and columns 8 to 15 repeat 0 to 7, negated where both are: one
-  /// pair of entries makes a lane's part of either operand.
-  __device__ static std::uint32_t entries(int row, int column, int kept) {
-    if (((row ^ column) & kept) != 0) return 0U;
-    const std::uint32_t sign = (static_cast<std::uint32_t>(__popc(row & column & ~kept)) & 1U) * kNegative;
-    return 0x3f803f80U ^ sign ^ (static_cast<std::uint32_t>(row & 1) << 31);
-  }
-
-  /// A factor as the left operand; its last two words are also the second, and its first two the first, right operand.
-  struct Factor {
-    std::uint32_t w[4];
-    __device__ void fill(std::uint32_t pair) {
-      for (int i = 0; i < 3; ++i) w[i] = opaque(pair);
-      w[3] = opaque(pair ^ kNegative);
-    }
-  };
+  using Factor = HadamardFactor<0x3f803f80U>;
 
   template <int Middle, int Count>
   __device__ static void products(const Factor& left, const Factor& right, const Terms<Count>& in,
@@ -117,6 +120,37 @@ class Hadamard {
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+
+  Factor full_;
+  Factor partial_;
+};
+
+/// The transform in f16, for decoding to 16-bit types: results come packed, so that nothing is converted between the
+/// products. Levels are exact in f16, and no sum of 256 of them, twice transformed, reaches its limit.
+class HalfHadamard {
+ public:
+  __device__ HalfHadamard(int lane, int group) : full_(lane, 0), partial_(lane, kept_bits(group)) {}
+
+  /// In place.
+  __device__ void forward(std::uint32_t (&pairs)[4]) const { products(full_, partial_, pairs); }
+  __device__ void backward(std::uint32_t (&pairs)[4]) const { products(partial_, full_, pairs); }
+
+ private:
+  using Factor = HadamardFactor<0x3c003c00U>;
+
+  __device__ static void products(const Factor& left, const Factor& right, std::uint32_t (&pairs)[4]) {
+    std::uint32_t middle[4];
+    multiply(left.w, pairs[0], pairs[1], middle);
+    multiply(left.w, pairs[2], pairs[3], middle + 2);
+    multiply(middle, right.w[0], right.w[1], pairs);
+    multiply(middle, right.w[2], right.w[3], pairs + 2);
+  }
+
+  __device__ static void multiply(const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, std::uint32_t* d) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %8};"
+        : "=r"(d[0]), "=r"(d[1])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
   }
 
   Factor full_;

@@ -69,7 +69,17 @@ struct Padding {
   }
 };
 
-/// Launches `kernel` on enough blocks for `tiles` warps. Throws Error: invalid_view (too many), cuda_failure.
+/// Throws what a refused launch means: a machine that cannot run kernels, or anything else.
+[[noreturn]] inline void refuse(cudaError_t status) {
+  const bool absent = status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
+                      status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDevice;
+  throw Error(absent ? ErrorCode::backend_unavailable : ErrorCode::cuda_failure,
+              std::string("cuda: launch refused: ") + cudaGetErrorString(status) +
+                  (absent ? " (`actzip doctor` says what is missing)" : ""));
+}
+
+/// Launches `kernel` on enough blocks for `tiles` warps. Throws Error: invalid_view (too many), backend_unavailable,
+/// cuda_failure.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::int64_t tiles, const Stream& stream, Arguments&&... arguments) {
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
@@ -83,9 +93,7 @@ void launch(void (*kernel)(Parameters...), std::int64_t tiles, const Stream& str
   config.blockDim = dim3(kThreads);
   config.stream = static_cast<cudaStream_t>(stream.handle());
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
-  if (status != cudaSuccess) {
-    throw Error(ErrorCode::cuda_failure, std::string("cuda: launch refused: ") + cudaGetErrorString(status));
-  }
+  if (status != cudaSuccess) refuse(status);
 }
 
 }  // namespace actzip::cuda

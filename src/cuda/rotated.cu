@@ -114,7 +114,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const int group = dst.geometry.group;
   const bool bf16_stats = dst.stats == StatsType::bf16;
   const GroupSums groups(lane, group);
-  const Rotation rotation(key, tile, lane, group);
+  const Rotation<Hadamard> rotation(key, tile, lane, group);
 
   Chunk<Storage<Type>> chunks[kBlocks];
   load_tile<Type, Full>(src, dst, tile, lane, chunks);
@@ -193,8 +193,8 @@ __device__ __forceinline__ void decode_tile(const RotatedBuffer& src, const Acce
     if (Full || at.count > 0) in[b].stats = load_stats(src.data, at.g, src.stats);
     if (src.has_mask()) in[b].mask = Full || at.count > 0 ? static_cast<std::uint32_t>(*at.mask) : 0U;
   }
-  const Rotation rotation(key, tile, lane, src.geometry.group);
-  const LevelTable<Bits> table;
+  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, src.geometry.group);
+  const LevelTable<Bits, Type> table;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const BlockPlace at = block_place<Full>(src, tile, b, lane);

@@ -88,8 +88,9 @@ class TileSigns {
 };
 
 /// The signs and the transform of one tile.
+template <class Transform>
 struct Rotation {
-  Hadamard hadamard;
+  Transform hadamard;
   TileSigns first;
   TileSigns second;
 
@@ -160,7 +161,8 @@ inline constexpr bool kPrecise = Type == DType::f32;
 
 /// H D2 H, in spatial layout, of numbers that have their first signs.
 template <DType Type>
-__device__ __forceinline__ void rotate(const Terms<2>& in, const Rotation& rotation, int block, float (&y)[kChunk]) {
+__device__ __forceinline__ void rotate(const Terms<2>& in, const Rotation<Hadamard>& rotation, int block,
+                                       float (&y)[kChunk]) {
   constexpr int kTerms = kPrecise<Type> ? 2 : 1;
   float once[kChunk];
   rotation.hadamard.forward<kTerms>(in, once);
@@ -261,8 +263,9 @@ template <DType Type>
   }
 }
 
-/// Codes as levels with their signs, in bf16: a table look-up by byte permutes, four codes at a time.
-template <int Bits>
+/// Codes as levels with their signs, in bf16 or, for 16-bit output, f16: a table look-up by byte permutes, four codes
+/// at a time.
+template <int Bits, DType Type>
 class LevelTable {
  public:
   __device__ LevelTable() {
@@ -291,10 +294,11 @@ class LevelTable {
   }
 
  private:
-  /// bf16 bits of table entry `i`: codes in order, or for 4 bits the magnitudes.
+  /// Bits of table entry `i`: codes in order, or for 4 bits the magnitudes.
   __device__ static constexpr std::uint32_t entry(int i) {
     constexpr int kCount = math::kLevelCount<Bits>;
-    const std::uint32_t bits = math::bits_of(math::level<Bits>(i % kCount)) >> 16;
+    const float level = math::level<Bits>(i % kCount);
+    const std::uint32_t bits = kPrecise<Type> ? math::f32_to_bf16(level) : math::f32_to_f16(level);
     return Bits < 4 && (i / kCount) % 2 == 1 ? bits | 0x8000U : bits;
   }
   /// Bytes of four entries, from bit `shift` of each.
@@ -327,42 +331,54 @@ struct EncodedChunk {
   std::uint32_t mask;  ///< bit i: whether element i is kept
 };
 
-/// Eight elements of one block, decoded into registers in spatial layout. All lanes take part.
-template <DType Type, int Bits>
-[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(const EncodedChunk& in, int block,
-                                                                                   const LevelTable<Bits>& table,
-                                                                                   const Rotation& rotation) {
-  // Sums of levels are small integers of a small unit: with these numbers of terms binary32 output is exact but for the
-  // last places.
-  constexpr int kInFirst = kPrecise<Type> ? 2 : 1;
-  constexpr int kLater = kPrecise<Type> ? 3 : 1;
-  Terms<1> levels;
-  table.expand(in.codes, levels.w[0]);
-  float values[kChunk];
-  rotation.hadamard.forward<kInFirst>(levels, values);
-  Terms<kLater> between(values);
-  between.flip([&](int k) { return rotation.second.of_pair(block, k); });
-  rotation.hadamard.backward<kLater>(between, values);
+/// The transform that decodes to a type.
+template <DType Type>
+using DecodingTransform = std::conditional_t<kPrecise<Type>, Hadamard, HalfHadamard>;
 
-  if (math::is_nan(in.stats.first)) return nan_chunk<Type>();
-  if constexpr (Type == DType::bf16) {
-    Chunk<std::uint16_t> chunk = narrow<Type>(values);
-    const auto mean = as_packed<__nv_bfloat162>(nearest_pair(in.stats.first));
-    const std::uint32_t scale = nearest_pair(in.stats.second);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const auto signed_scale = as_packed<__nv_bfloat162>(flip_pair(scale, rotation.first.of_pair(block, k)));
-      chunk.w[k] = as_word(__hfma2(as_packed<__nv_bfloat162>(chunk.w[k]), signed_scale, mean));
-    }
-    return chunk;
-  } else {
+/// D1 H D2 H of the levels of one block, in spatial layout.
+template <DType Type, int Bits>
+__device__ __forceinline__ void rotate_back(std::uint32_t codes, int block, const LevelTable<Bits, Type>& table,
+                                            const Rotation<DecodingTransform<Type>>& rotation,
+                                            float (&values)[kChunk]) {
+  const auto first = [&](int k) { return rotation.first.of_pair(block, k); };
+  const auto second = [&](int k) { return rotation.second.of_pair(block, k); };
+  Terms<1> levels;
+  table.expand(codes, levels.w[0]);
+  if constexpr (kPrecise<Type>) {
+    // Sums of levels are small integers of a small unit: with these numbers of terms only the last places are lost.
+    rotation.hadamard.template forward<2>(levels, values);
+    Terms<3> between(values);
+    between.flip(second);
+    rotation.hadamard.template backward<3>(between, values);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      const float scale = math::float_of(math::bits_of(in.stats.second) ^ rotation.first.of_number(block, i));
-      values[i] = fmaf(values[i], scale, in.stats.first);
+      values[i] = math::float_of(math::bits_of(values[i]) ^ rotation.first.of_number(block, i));
     }
-    return narrow<Type>(values);
+  } else {
+    rotation.hadamard.forward(levels.w[0]);
+    levels.flip(second);
+    rotation.hadamard.backward(levels.w[0]);
+    levels.flip(first);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const auto pair = as_packed<__half2>(levels.w[0][k]);
+      values[2 * k] = __low2float(pair);
+      values[2 * k + 1] = __high2float(pair);
+    }
   }
+}
+
+/// Eight elements of one block, decoded into registers in spatial layout. All lanes take part.
+template <DType Type, int Bits>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(
+    const EncodedChunk& in, int block, const LevelTable<Bits, Type>& table,
+    const Rotation<DecodingTransform<Type>>& rotation) {
+  float values[kChunk];
+  rotate_back<Type, Bits>(in.codes, block, table, rotation, values);
+  if (math::is_nan(in.stats.first)) return nan_chunk<Type>();
+#pragma unroll
+  for (float& x : values) x = fmaf(x, in.stats.second, in.stats.first);
+  return narrow<Type>(values);
 }
 
 /// Sets the elements whose bit of `mask` is 0 to 0.

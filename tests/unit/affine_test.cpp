@@ -74,7 +74,7 @@ TEST(Affine, StochasticCodesAreUnbiasedOverTheNoise) {
   const AffineGroup group = affine_group<2>(0.0F, 3.0F, StatsType::f32);
   int sum = 0;
   for (std::uint32_t noise = 0; noise < 256; ++noise) {
-    sum += static_cast<int>((affine_quantize<true>(1.25F, group, noise) >> kAffineCodeBit<true>)&3U);
+    sum += static_cast<int>((affine_quantize<true>(1.25F, group, kAffineNoise | noise) >> kAffineCodeBit<true>)&3U);
   }
   EXPECT_EQ(sum, 320) << "256 * 1.25";
 }
