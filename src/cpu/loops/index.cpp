@@ -50,7 +50,7 @@ bool to_codes(const T* x, int count, std::int64_t bound, Code* codes) {
 template <class T, int Bits>
 void encode_blocks(const Index& spec, const codec::EncodeJob& job, Range blocks) {
   using Code = typename CodeOf<Bits>::Type;
-  alignas(64) T values[kBlock];
+  alignas(64) T values[kBlock] = {};
   alignas(64) Code codes[kBlock] = {};
   alignas(64) std::byte packed[kBlock * sizeof(Code)] = {};
   bool outside = false;

@@ -252,7 +252,7 @@ void decode_groups(const Rotated& spec, const codec::DecodeJob& job, math::HashK
 /// The mask plane alone, as booleans.
 void decode_plane(const codec::DecodeJob& job, Range groups) {
   alignas(64) std::byte words[kMaxGroup / 8] = {};
-  alignas(64) std::uint8_t bits[kMaxGroup];
+  alignas(64) std::uint8_t bits[kMaxGroup] = {};
   Writer<std::uint8_t> writer(job.dst, format::group_range(job.geometry, groups.first).first);
   for (std::int64_t g = groups.first; g < groups.last; ++g) {
     const format::GroupRange range = format::group_range(job.geometry, g);
