@@ -26,7 +26,7 @@ inline constexpr int kTile = kWarp * kChunk * kChunksPerLane;  ///< padded eleme
 }
 
 /// body(tile, lane) with the tile of this warp, if there is one. A warp takes one tile and ends: kernels that loop over
-/// tiles keep fewer loads in flight and lose a tenth of the bandwidth.
+/// tiles keep fewer loads in flight, and those limited by memory ran slower.
 template <class Body>
 __device__ __forceinline__ void on_tile(std::int64_t tiles, Body body) {
   const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
