@@ -225,13 +225,12 @@ def affine_group(x, spec):
 def affine_encode(spec, x, at, seed):
     x = at.into_groups(x, fill="edge")
     least, step, inverse = affine_group(x, spec)
-    with np.errstate(all="ignore"):
-        t = np.where(np.isnan(least), np.float32(0), (x - least) * inverse)
+    with np.errstate(all="ignore"):  # the product of two float32 numbers is exact in float64, and rounded once below
+        t = np.where(np.isnan(least), 0.0, (x - least).astype(np.float64) * inverse)
     if spec.rounding == "nearest":
         codes = np.rint(t)
     else:
-        shift = np.float32(2**15)  # the last place of a number from here on is 1/256
-        codes = np.floor((t + (shift + noise_bytes(seed, at.padded_index()) / np.float32(256))) - shift)
+        codes = np.floor((np.rint(t * 256) + noise_bytes(seed, at.padded_index())) / 256)
     return at.join(pack_stats(least, step, spec.stats), pack(at.out_of_groups(codes), at.B))
 
 

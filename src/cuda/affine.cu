@@ -19,6 +19,7 @@ struct AffineBuffer {
   std::int64_t codes;          ///< offset of the codes
   std::int64_t segment_bytes;  ///< of one segment's codes
   format::Geometry geometry;
+  std::int64_t tiles;
   StatsType stats;
 };
 
@@ -26,7 +27,7 @@ template <class Job>
 AffineBuffer affine_buffer(const Affine& spec, const Job& job, const std::byte* data) {
   const format::Geometry geometry = format::flattened(job.geometry);
   const std::int64_t run = geometry.segments == 1 ? job.sections.codes_used : job.sections.code_words * 4;
-  return {const_cast<std::byte*>(data), job.sections.codes, run, geometry, spec.stats};
+  return {const_cast<std::byte*>(data), job.sections.codes, run, geometry, tile_count(geometry), spec.stats};
 }
 
 /// One chunk: its elements and its codes. In a full tile, one that a dense tensor fills, all of it exists and the
@@ -39,15 +40,15 @@ struct ChunkPlace {
   std::int64_t room;  ///< bytes from `codes` to the end of the segment's run; not positive if there is no group
 };
 
-/// `inside`: the first of its padded elements, counted in the tile.
+/// `chunk` is its number in the tile.
 template <int Bits, bool Full>
-__device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, std::int64_t tile, int inside) {
+__device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, std::int64_t tile, std::uint32_t chunk) {
   const format::Geometry& geometry = buffer.geometry;
-  const std::int64_t padded = tile * kTile + inside;
+  const std::int64_t padded = tile * kTile + chunk * kChunk;
   const int shift = 31 - __clz(geometry.group);
-  const std::int64_t g = tile * (kTile >> shift) + (inside >> shift);
+  const std::int64_t g = tile * (kTile >> shift) + (chunk * kChunk >> shift);
   std::byte* const codes = buffer.data + buffer.codes;
-  if constexpr (Full) return {g, padded, kChunk, codes + (padded >> 3) * Bits, Bits};
+  if constexpr (Full) return {g, padded, kChunk, codes + tile * (kTile / 8 * Bits) + chunk * Bits, Bits};
   if (g >= geometry.groups()) return {g, 0, 0, nullptr, 0};
   const format::GroupRange range = group_range_of(geometry, g);
   const int position = static_cast<int>(padded) & (geometry.group - 1);
@@ -56,163 +57,234 @@ __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, st
           buffer.segment_bytes - byte};
 }
 
-/// The noise of one chunk: a byte for each element.
-struct ChunkNoise {
-  std::uint32_t word[2];
-  [[nodiscard]] __device__ std::uint32_t byte(int i) const { return __byte_perm(word[i / 4], 0, 0x4440 + i % 4); }
-  /// As affine_quantize() takes it, by one instruction; `base` is kAffineNoise in a register.
-  [[nodiscard]] __device__ std::uint32_t as_float(int i, std::uint32_t base) const {
-    return __byte_perm(word[i / 4], base, 0x7440 + i % 4);
+/// The noise of one tile: a byte for each of its elements.
+class TileNoise {
+ public:
+  __device__ TileNoise(math::HashKey key, std::int64_t tile)
+      : key_(key.for_upper(static_cast<std::uint32_t>(tile * kWords >> 32))),
+        start_(math::hash_start(key_, static_cast<std::uint32_t>(tile) * kWords)) {}
+
+  /// Of elements 4 * quad to 4 * quad + 3 of the tile.
+  [[nodiscard]] __device__ std::uint32_t of_quad(std::uint32_t quad) const {
+    return math::hash_finish(key_, start_ ^ quad);
   }
+
+ private:
+  static constexpr std::uint32_t kWords = kTile / 4;
+  math::HashKey key_;
+  std::uint32_t start_;
 };
 
-/// `key` has the upper half of the tile's counters; `inside` is the chunk's first element, counted in the tile.
-__device__ __forceinline__ ChunkNoise chunk_noise(math::HashKey key, std::int64_t tile, int inside) {
-  const std::uint32_t counter = static_cast<std::uint32_t>(tile) * (kTile / 4) + static_cast<std::uint32_t>(inside) / 4;
-  return {{math::hash_word(key, counter), math::hash_word(key, counter + 1)}};
-}
-
-__device__ __forceinline__ math::HashKey tile_key(math::HashKey key, std::int64_t tile) {
-  return key.for_upper(static_cast<std::uint32_t>((tile * (kTile / 4)) >> 32));
+/// The codes of four elements, a byte each. Two elements share a word while the noise is added: bytes 0 and 2 of it to
+/// the even ones, 1 and 3 to the odd ones. The factors are opaque because sums and masks would go to the pipe that has
+/// the most to do already.
+template <bool Noisy>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t four_codes(const std::uint32_t (&steps)[4],
+                                                                  std::uint32_t noise) {
+  std::uint32_t even = __byte_perm(steps[0], steps[2], 0x5410);
+  std::uint32_t odd = __byte_perm(steps[1], steps[3], 0x5410);
+  if constexpr (!Noisy) return __byte_perm(even, odd, 0x6240);
+  const std::uint32_t odd_noise = __byte_perm(noise, 0, 0x4341);
+  even = noise * opaque(1U) + even;
+  even = odd_noise * opaque(0U - 256U) + even;
+  odd = odd_noise * opaque(1U) + odd;
+  return __byte_perm(even, odd, 0x7351);
 }
 
 template <DType Type, int Bits, bool Noisy, bool Full, class Access>
-__device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffer& dst, math::HashKey seed_key,
-                                            std::int64_t tile, int lane) {
-  const int lanes = dst.geometry.group / (kChunk * kChunksPerLane);  // a power of two
-  const int sub = lane & (lanes - 1);
-  const int first_inside = (lane - sub) * (kChunk * kChunksPerLane) + sub * kChunk;
-  const auto inside = [&](int j) { return first_inside + j * lanes * kChunk; };
+__device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffer& dst, math::HashKey key,
+                                            std::int64_t tile, std::uint32_t lane) {
+  const std::uint32_t lanes = static_cast<std::uint32_t>(dst.geometry.group) / (kChunk * kChunksPerLane);
+  const std::uint32_t sub = lane & (lanes - 1);  // a power of two
+  const std::uint32_t first_chunk = (lane - sub) * kChunksPerLane + sub;
+  const auto chunk = [&](int j) { return first_chunk + j * lanes; };
 
   Chunk<Storage<Type>> chunks[kChunksPerLane];
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
-    const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, inside(j));
+    const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, chunk(j));
     chunks[j] = src.load(at.first, at.count);
   }
   Extremes<Type> extremes;
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
-    const int count = chunk_place<Bits, Full>(dst, tile, inside(j)).count;
+    const int count = chunk_place<Bits, Full>(dst, tile, chunk(j)).count;
     if (count < kChunk) repeat_first(chunks[j], count);
     if (count > 0) extremes.take(chunks[j]);
   }
   extremes.reduce(lanes);
   const math::AffineGroup group = math::affine_group<Bits>(extremes.least(), extremes.most(), dst.stats);
-  const std::int64_t g = chunk_place<Bits, Full>(dst, tile, inside(0)).g;
+  const std::int64_t g = chunk_place<Bits, Full>(dst, tile, chunk(0)).g;
   if (!Full && g >= dst.geometry.groups()) return;
   if (sub == 0) store_stats(dst.data, g, dst.stats, {group.min, group.step});
 
-  const math::HashKey key = tile_key(seed_key, tile);
-  const std::uint32_t noise_base = opaque(math::kAffineNoise);
+  const TileNoise noise(key, tile);
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
-    ChunkNoise noise = {};
-    if constexpr (Noisy) noise = chunk_noise(key, tile, inside(j));
-    std::uint32_t codes[kChunk];
+    std::uint32_t quads[2];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      codes[i] = math::affine_quantize<Noisy>(widen<Type>(chunks[j], i), group, noise.as_float(i, noise_base));
+    for (std::uint32_t q = 0; q < 2; ++q) {
+      std::uint32_t steps[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) steps[i] = math::affine_steps<Noisy>(widen<Type>(chunks[j], 4 * q + i), group);
+      quads[q] = four_codes<Noisy>(steps, Noisy ? noise.of_quad(2 * chunk(j) ^ q) : 0U);
     }
-    std::uint64_t packed = pack_bytes<Bits, math::kAffineCodeBit<Noisy> / 8>(codes);
+    std::uint64_t packed = pack_bytes<Bits>(quads[0], quads[1]);
     packed &= group.keep | static_cast<std::uint64_t>(group.keep) << 32;
-    const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, inside(j));
+    const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, chunk(j));
     if (at.count < kChunk) packed &= at.count <= 0 ? 0 : (std::uint64_t{1} << (at.count * Bits)) - 1;
     store_codes<Bits>(at.codes, packed, at.room);
   }
 }
 
+/// A tile that is not full, out of the way of those that are: inlined beside them it would cost them registers.
 template <DType Type, int Bits, bool Noisy, class Access>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Storage<Type>>)
+__device__ __noinline__ void encode_ragged_tile(const Access& src, const AffineBuffer& dst, math::HashKey key,
+                                                std::int64_t tile, std::uint32_t lane) {
+  encode_tile<Type, Bits, Noisy, false>(src, dst, key, tile, lane);
+}
+
+template <DType Type, int Bits, bool Noisy, class Access>
+__global__ void __launch_bounds__(kThreads, sizeof(Storage<Type>) == 2 ? 12 : 6)
     affine_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ AffineBuffer dst,
                          const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
   const math::HashKey key = seed.key();
-  on_tile(tile_count(dst.geometry), [&](std::int64_t tile, int lane) {
-    if (Access::kDense && (tile + 1) * kTile <= dst.geometry.elems) {
-      encode_tile<Type, Bits, Noisy, Access::kDense>(src, dst, key, tile, lane);
-    } else {
-      encode_tile<Type, Bits, Noisy, false>(src, dst, key, tile, lane);
+  on_tile(dst.tiles, [&](std::int64_t tile, std::uint32_t lane) {
+    if constexpr (Access::kDense) {
+      if ((tile + 1) * kTile <= dst.geometry.elems) {
+        return encode_tile<Type, Bits, Noisy, true>(src, dst, key, tile, lane);
+      }
     }
+    encode_ragged_tile<Type, Bits, Noisy>(src, dst, key, tile, lane);
   });
 }
 
-/// Byte `i` of `noise`, above it byte `i` of `codes`, which is below 128: its sign, 0, fills the rest.
-__device__ __forceinline__ std::uint32_t noise_below_code(std::uint32_t codes, std::uint32_t noise, int i) {
+/// Byte `n` of `noise`, above it byte `c` of `codes`, which is below 128: its sign, 0, fills the rest.
+__device__ __forceinline__ std::uint32_t code_above_noise(std::uint32_t codes, int c, std::uint32_t noise, int n) {
   std::uint32_t result;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(codes), "r"(noise), "r"(0x8804 + 0x1111 * i));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(codes), "r"(noise), "r"(0x8804 + 0x1110 * c + n));
   return result;
 }
 
-/// Eight elements of one group, decoded into registers.
-template <int Bits, bool Dithered>
-__device__ __forceinline__ void affine_decode_chunk(std::uint64_t packed, Stats stats, const ChunkNoise& noise,
-                                                    float (&values)[kChunk]) {
+/// The values of the first `Count` codes.
+template <int Bits, bool Dithered, int Count>
+__device__ __forceinline__ void decode_codes(std::uint64_t packed, Stats stats, const std::uint32_t (&noise)[Count / 4],
+                                             float (&values)[Count]) {
   if constexpr (Dithered && Bits < 8) {
     // Code and noise come together by one byte permute; the noise is inverted because it is subtracted. The factor is
     // opaque because a shift would go to the pipe that has the most to do already.
     const std::uint32_t two = opaque(2U);
+    const CodeBytes<Bits> codes(packed);
 #pragma unroll
-    for (int quad = 0; quad < 2; ++quad) {
-      const std::uint32_t codes = spread_bytes<Bits>(static_cast<std::uint32_t>(packed >> (4 * Bits * quad)));
-      const std::uint32_t inverted = ~noise.word[quad];
+    for (int i = 0; i < Count; ++i) {
+      const std::uint32_t both = code_above_noise(codes.word(i), codes.byte(i), ~noise[i / 4], i % 4);
+      values[i] = math::affine_value(both * two + (math::kAffineZero - 255U), stats.first, stats.second);
+    }
+  } else if constexpr (Bits <= 4) {
+    // Codes are masked where they are needed, without a way by bit 0.
+    const std::uint32_t zero = opaque(math::kAffineZero);
+    const auto codes = static_cast<std::uint32_t>(packed);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t both = noise_below_code(codes, inverted, i);  // 256 * code + 255 - noise
-        values[4 * quad + i] = math::affine_value(both * two + (math::kAffineZero - 255U), stats.first, stats.second);
-      }
+    for (int i = 0; i < Count; ++i) {
+      constexpr int kAt = math::kAffineValueBit;
+      const std::uint32_t moved = kAt >= i * Bits ? codes << (kAt - i * Bits) : codes >> (i * Bits - kAt);
+      values[i] = math::affine_value((moved & format::kMaxCode<Bits> << kAt) | zero, stats.first, stats.second);
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      values[i] =
-          math::affine_dequantize<Dithered>(format::unpack<Bits>(packed, i), stats.first, stats.second, noise.byte(i));
+    for (int i = 0; i < Count; ++i) {
+      const std::uint32_t own = Dithered ? noise[i / 4] >> (i % 4 * 8) & 255U : 0U;
+      values[i] = math::affine_dequantize<Dithered>(format::unpack<Bits>(packed, i), stats.first, stats.second, own);
     }
   }
 }
 
-template <DType Type, int Bits, bool Dithered, bool Full, class Access>
-__device__ __forceinline__ void decode_tile(const AffineBuffer& src, const Access& dst, math::HashKey seed_key,
-                                            std::int64_t tile, int lane) {
-  const auto inside = [&](int j) { return (j * kWarp + lane) * kChunk; };
-  std::uint64_t packed[kChunksPerLane];
-  Stats stats[kChunksPerLane];
-#pragma unroll
+/// Any tile; out of the way like encode_ragged_tile().
+template <DType Type, int Bits, bool Dithered, class Access>
+__device__ __noinline__ void decode_ragged_tile(const AffineBuffer& src, const Access& dst, math::HashKey key,
+                                                std::int64_t tile, std::uint32_t lane) {
+  const TileNoise tile_noise(key, tile);
   for (int j = 0; j < kChunksPerLane; ++j) {
-    const ChunkPlace at = chunk_place<Bits, Full>(src, tile, inside(j));
+    const std::uint32_t number = j * kWarp + lane;
+    const ChunkPlace at = chunk_place<Bits, false>(src, tile, number);
     if (at.count <= 0) continue;
-    packed[j] = load_codes<Bits>(at.codes, at.room);
-    stats[j] = load_stats(src.data, at.g, src.stats);
-  }
-  const math::HashKey key = tile_key(seed_key, tile);
-#pragma unroll
-  for (int j = 0; j < kChunksPerLane; ++j) {
-    const ChunkPlace at = chunk_place<Bits, Full>(src, tile, inside(j));
-    if (at.count <= 0) continue;
-    ChunkNoise noise = {};
-    if constexpr (Dithered) noise = chunk_noise(key, tile, inside(j));
+    const Stats stats = load_stats(src.data, at.g, src.stats);
+    const std::uint32_t noise[2] = {tile_noise.of_quad(2 * number), tile_noise.of_quad(2 * number + 1)};
     float values[kChunk];
-    affine_decode_chunk<Bits, Dithered>(packed[j], stats[j], noise, values);
-    const auto chunk = math::is_nan(stats[j].first) ? nan_chunk<Type>() : narrow<Type>(values);
-    if constexpr (Full) {
-      dst.store_full(at.first, chunk);
-    } else {
-      dst.store(at.first, at.count, chunk);
+    decode_codes<Bits, Dithered>(load_codes<Bits>(at.codes, at.room), stats, noise, values);
+    Chunk<Storage<Type>> chunk;
+    narrow<Type>(values, chunk.w);
+    if (math::is_nan(stats.first)) fill_nan<Type>(chunk.w);
+    dst.store(at.first, at.count, chunk);
+  }
+}
+
+/// The codes of a full tile, in rows of as many elements as the warp stores at once.
+template <int Bits, int Piece>
+__device__ __forceinline__ void load_rows(const std::byte* codes, std::uint32_t lane,
+                                          std::uint64_t (&packed)[kTile / kWarp / Piece]) {
+  constexpr int kRow = Piece * kWarp;
+  if constexpr (Piece < kChunk && Bits <= 2) {
+    // All in one load, since short reads between long writes are slow. A lane reads 32 codes and hands out pieces.
+    using Own = std::conditional_t<Bits == 1, std::uint32_t, std::uint64_t>;
+    const Own own = reinterpret_cast<const Own*>(codes)[lane];
+    constexpr std::uint32_t kLanes = kWarp / Piece;  // that share what one has read
+#pragma unroll
+    for (int row = 0; row < kTile / kRow; ++row) {
+      const Own shared = __shfl_sync(~0U, own, static_cast<int>(row * kRow / kWarp + lane / kLanes));
+      packed[row] = shared >> (lane % kLanes * Piece * Bits);
     }
+  } else {
+    const std::uint32_t first = lane * Piece;
+#pragma unroll
+    for (int row = 0; row < kTile / kRow; ++row) {
+      packed[row] = load_codes<Bits>(codes + first / kChunk * Bits + row * (kRow / 8 * Bits), Bits);
+      packed[row] >>= first % kChunk * Bits;
+    }
+  }
+}
+
+/// A tile that a dense tensor fills. A lane decodes as many neighbours as 16 bytes hold, so that its stores lie beside
+/// those of the other lanes: of 4-byte elements that is half a chunk. A tile with a group that is NaN is left to the
+/// other function.
+template <DType Type, int Bits, bool Dithered>
+__device__ __forceinline__ void decode_full_tile(const AffineBuffer& src, const DenseAccess<Storage<Type>>& dst,
+                                                 math::HashKey key, std::int64_t tile, std::uint32_t lane) {
+  constexpr int kPiece = 16 / static_cast<int>(sizeof(Storage<Type>));
+  constexpr int kRow = kPiece * kWarp;
+  constexpr int kRows = kTile / kRow;
+  const TileStats tile_stats(src.data, src.stats, src.geometry.group, tile, lane);
+  std::uint64_t packed[kRows];
+  load_rows<Bits, kPiece>(src.data + src.codes + tile * (kTile / 8 * Bits), lane, packed);
+  if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits, Dithered>(src, dst, key, tile, lane);
+  const TileNoise tile_noise(key, tile);
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    const std::uint32_t inside = row * kRow + lane * kPiece;
+    std::uint32_t noise[kPiece / 4] = {};
+#pragma unroll
+    for (std::uint32_t q = 0; Dithered && q < kPiece / 4; ++q) noise[q] = tile_noise.of_quad(inside / 4 ^ q);
+    float values[kPiece];
+    decode_codes<Bits, Dithered>(packed[row], tile_stats.of(inside), noise, values);
+    std::uint32_t words[4];
+    narrow<Type>(values, words);
+    dst.store_quad(tile * kTile + lane * kPiece, row * kRow, words);
   }
 }
 
 template <DType Type, int Bits, bool Dithered, class Access>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Storage<Type>>)
+__global__ void __launch_bounds__(kThreads, 8)
     affine_decode_kernel(const __grid_constant__ AffineBuffer src, const __grid_constant__ Access dst,
                          const __grid_constant__ KernelSeed seed) {
   const math::HashKey key = seed.key();
-  on_tile(tile_count(src.geometry), [&](std::int64_t tile, int lane) {
-    if (Access::kDense && (tile + 1) * kTile <= src.geometry.elems) {
-      decode_tile<Type, Bits, Dithered, Access::kDense>(src, dst, key, tile, lane);
-    } else {
-      decode_tile<Type, Bits, Dithered, false>(src, dst, key, tile, lane);
+  on_tile(src.tiles, [&](std::int64_t tile, std::uint32_t lane) {
+    if constexpr (Access::kDense) {
+      if ((tile + 1) * kTile <= src.geometry.elems) {
+        return decode_full_tile<Type, Bits, Dithered>(src, dst, key, tile, lane);
+      }
     }
+    decode_ragged_tile<Type, Bits, Dithered>(src, dst, key, tile, lane);
   });
 }
 

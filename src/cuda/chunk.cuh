@@ -79,17 +79,25 @@ class DenseAccess {
     return chunk;
   }
 
-  /// The whole warp stores full chunks that lie behind each other. Chunks of more than 16 bytes are transposed between
-  /// neighbouring lanes first: a store instruction that fills only half of each 32-byte sector runs at half the speed.
-  __device__ void store_full(std::int64_t first, Chunk<T> chunk) const {
+  /// Sixteen bytes from element first + offset on, which is a multiple of as many.
+  __device__ void store_quad(std::int64_t first, int offset, const std::uint32_t (&w)[4]) const {
+    __stcs(reinterpret_cast<uint4*>(data_ + first + offset), make_uint4(w[0], w[1], w[2], w[3]));
+  }
+
+  /// The whole warp stores full chunks that lie behind each other, this one from first + offset on. Chunks of more than
+  /// 16 bytes are transposed between neighbouring lanes first: a store instruction that fills only half of each 32-byte
+  /// sector runs at half the speed.
+  __device__ void store_full(std::int64_t first, int offset, Chunk<T> chunk) const {
     constexpr int kQuads = Chunk<T>::kWords / 4;
-    if constexpr (kQuads <= 1) {
-      store(first, kChunk, chunk);
+    if constexpr (kQuads == 0) {
+      store(first + offset, kChunk, chunk);
+    } else if constexpr (kQuads == 1) {
+      store_quad(first, offset, chunk.w);
     } else {
       const int lane = static_cast<int>(threadIdx.x) % kWarp;
       transpose(chunk, lane);
       const int row = lane % kQuads;
-      auto* const at = reinterpret_cast<uint4*>(data_ + (first - row * kChunk));
+      auto* const at = reinterpret_cast<uint4*>(data_ + (first + offset - row * kChunk));
 #pragma unroll
       for (int k = 0; k < kQuads; ++k) {
         __stcs(at + k * kQuads + row,
@@ -185,7 +193,7 @@ template <class Access, class T>
 __device__ __forceinline__ void store_tile_chunk(const Access& dst, std::int64_t tile, std::int64_t first,
                                                  std::int64_t elems, const Chunk<T>& chunk) {
   if constexpr (Access::kDense) {
-    if ((tile + 1) * kTile <= elems) return dst.store_full(first, chunk);
+    if ((tile + 1) * kTile <= elems) return dst.store_full(first, 0, chunk);
   }
   if (first < elems) dst.store(first, count_from(first, elems), chunk);
 }
@@ -200,46 +208,69 @@ void with_access(const void* data, const format::ElementOrder& order, bool flat,
   body(StridedAccess<T>(data, order));
 }
 
-/// Four codes in the lowest bits of four bytes, side by side. Widths of 1 and 2 are moved by one product, whose partial
-/// sums do not overlap.
-template <int Bits>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t merge_bytes(std::uint32_t bytes) {
-  if constexpr (Bits == 8) {
-    return bytes;
-  } else if constexpr (Bits <= 2) {
-    constexpr std::uint32_t kGather = 1U << 24 | 1U << (16 + Bits) | 1U << (8 + 2 * Bits) | 1U << (3 * Bits);
-    return ((bytes & (format::kMaxCode<Bits> * 0x01010101U)) * kGather) >> 24 & ((1U << 4 * Bits) - 1U);
+/// Eight codes, each from bit `From` of a byte of two words, packed; what stands above their 8 * Bits bits is
+/// undefined. Widths of 1, 2 and 4 are moved side by side by products whose partial sums do not overlap.
+template <int Bits, int From = 0>
+[[nodiscard]] __device__ __forceinline__ std::uint64_t pack_bytes(std::uint32_t low, std::uint32_t high) {
+  if constexpr (Bits == 2) {
+    constexpr std::uint32_t kGather = 0x01041040U >> From;  // to the highest byte
+    return __byte_perm(low * kGather, high * kGather, 0x7373);
+  } else if constexpr (Bits == 4) {
+    constexpr std::uint32_t kGather = 0x110U >> From;  // to bytes 1 and 3
+    return __byte_perm(low * kGather, high * kGather, 0x7531);
+  } else if constexpr (From != 0) {
+    return pack_bytes<Bits>(low >> From, high >> From);
+  } else if constexpr (Bits == 1) {
+    return ((low + 16U * high) * 0x01020408U) >> 24;
+  } else if constexpr (Bits == 8) {
+    return low | static_cast<std::uint64_t>(high) << 32;
   } else {
-    constexpr std::uint32_t kOne = format::kMaxCode<Bits> * 0x00010001U;
-    constexpr std::uint32_t kTwo = (1U << 2 * Bits) - 1U;
-    const std::uint32_t pairs = (bytes & kOne) | (bytes >> (8 - Bits) & (kOne << Bits));
-    return (pairs & kTwo) | (pairs >> (16 - 2 * Bits) & (kTwo << 2 * Bits));
+    const auto four = [](std::uint32_t bytes) {
+      const std::uint32_t pairs = (bytes & 0x00ff00ffU) | (bytes & 0xff00ff00U) >> (8 - Bits);
+      return (pairs & 0xffffU) | pairs >> 16 << (2 * Bits);
+    };
+    return four(low) | static_cast<std::uint64_t>(four(high)) << (4 * Bits);
   }
 }
 
-/// Eight codes that lie in byte `Byte` of eight words, packed.
-template <int Bits, int Byte>
-[[nodiscard]] __device__ __forceinline__ std::uint64_t pack_bytes(const std::uint32_t (&words)[kChunk]) {
-  std::uint64_t packed = 0;
-#pragma unroll
-  for (int quad = 0; quad < 2; ++quad) {
-    const std::uint32_t low = __byte_perm(words[4 * quad], words[4 * quad + 1], Byte | (4 + Byte) << 4);
-    const std::uint32_t high = __byte_perm(words[4 * quad + 2], words[4 * quad + 3], Byte | (4 + Byte) << 4);
-    const std::uint32_t codes = merge_bytes<Bits>(__byte_perm(low, high, 0x5410));
-    packed |= static_cast<std::uint64_t>(codes) << (4 * Bits * quad);
-  }
-  return packed;
-}
-
-/// Four codes, one in each byte.
+/// Codes as bytes, to be picked by byte permutes. Codes of 2 and 4 bits are not moved into order for it, only masked:
+/// they stay in bytes with those that are 8 / Bits away.
 template <int Bits>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t spread_bytes(std::uint32_t packed) {
-  if constexpr (Bits == 8) return packed;
-  constexpr std::uint32_t kOne = ((1U << Bits) - 1U) * 0x00010001U;
-  constexpr std::uint32_t kTwo = (1U << 2 * Bits) - 1U;
-  const std::uint32_t pairs = (packed & kTwo) | ((packed << (16 - 2 * Bits)) & (kTwo << 16));
-  return (pairs & kOne) | ((pairs << (8 - Bits)) & (kOne << 8));
-}
+class CodeBytes {
+  static constexpr bool kInPlace = Bits == 2 || Bits == 4;
+  static constexpr int kPerWord = 4;
+  static constexpr int kPerByte = 8 / Bits;
+  static constexpr int kUp = Bits == 2 ? 1 : 0;  ///< left shifts are products, which leave the busiest pipe alone
+
+ public:
+  __device__ explicit CodeBytes(std::uint64_t packed) {
+    const auto low = static_cast<std::uint32_t>(packed);
+    if constexpr (kInPlace) {
+#pragma unroll
+      for (int i = 0; i < kPerByte; ++i) {
+        words_[i] = (kUp == 1 ? low << (8 - Bits * i) : low >> Bits * i) & 0x01010101U * format::kMaxCode<Bits>;
+      }
+    } else {
+      words_[0] = spread(low & mask(4 * Bits));
+      words_[1] = spread(static_cast<std::uint32_t>(packed >> 4 * Bits) & mask(4 * Bits));
+    }
+  }
+
+  /// Code `i` is byte byte(i) of word(i).
+  [[nodiscard]] __device__ std::uint32_t word(int i) const { return words_[kInPlace ? i % kPerByte : i / kPerWord]; }
+  [[nodiscard]] __device__ static constexpr int byte(int i) { return kInPlace ? i / kPerByte + kUp : i % kPerWord; }
+
+ private:
+  [[nodiscard]] __device__ static constexpr std::uint32_t mask(int bits) {
+    return bits == 32 ? ~0U : (1U << bits) - 1U;
+  }
+  [[nodiscard]] __device__ static std::uint32_t spread(std::uint32_t four) {
+    const std::uint32_t pairs = (four & mask(2 * Bits)) | (four >> 2 * Bits << 16);
+    return (pairs & 0x00010001U * mask(Bits)) | (pairs << (8 - Bits) & 0x01000100U * mask(Bits));
+  }
+
+  std::uint32_t words_[kInPlace ? kPerByte : kChunk / kPerWord];
+};
 
 /// Sets the elements from `count` on to the first one, so that they change no minimum and no maximum.
 template <class T>

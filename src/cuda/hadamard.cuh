@@ -7,8 +7,8 @@
 // its highest bit, i4 i3 i0 i7 i6. forward() leads from the first to the second and backward() from the second to the
 // first; both are the same transform.
 //
-// Encoding multiplies bf16 numbers and adds in binary32; numbers that need more bits are sums of several bf16 *terms*.
-// Decoding to 16-bit types works in f16.
+// Binary32 elements are multiplied as bf16 numbers and added in binary32; numbers that need more bits are sums of
+// several bf16 *terms*. For 16-bit elements all but the first product of an encoder works in f16.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -53,35 +53,57 @@ struct Terms {
   }
 };
 
-/// One of the two factors, in the register layout of a left operand of 16-bit numbers; the first two words and the last
-/// two are also its halves as a right operand. `One` is a pair of ones.
-template <std::uint32_t One>
-struct HadamardFactor {
+/// d += a * b, for bf16 or f16 numbers and binary32 sums.
+template <DType Type>
+__device__ __forceinline__ void multiply_add(const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
+                                             float* d) {
+  if constexpr (Type == DType::bf16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+/// A word four times, in registers of their own: the compiler cannot know that they are equal, so it does not gather
+/// them anew for every product.
+struct Quad {
   std::uint32_t w[4];
 
-  /// Index bits in `kept` are not transformed. The matrix is symmetric, and rows and columns 8 to 15 repeat 0 to 7,
-  /// negated where both are: one pair of entries makes all that a lane holds.
-  __device__ HadamardFactor(int lane, int kept) {
-    const int row = lane / 4;
-    const int column = lane % 4 * 2;
-    const std::uint32_t sign = (static_cast<std::uint32_t>(__popc(row & column & ~kept)) & 1U) * kNegative;
-    const std::uint32_t ones = One ^ sign ^ (static_cast<std::uint32_t>(row & 1) << 31);
-    const std::uint32_t pair = ((row ^ column) & kept) != 0 ? 0U : ones;
-    for (int i = 0; i < 3; ++i) w[i] = opaque(pair);
-    w[3] = opaque(pair ^ kNegative);
-  }
-
- private:
-  static constexpr std::uint32_t kNegative = 0x80008000U;
+  __device__ Quad(std::uint32_t word, std::uint32_t last)
+      : w{word + (blockDim.x - kThreads), word + (blockDim.y - 1), word + (blockDim.z - 1), opaque(last)} {}
 };
+
+/// One of the two factors, in the register layout of a left operand of 16-bit numbers; the first two words and the last
+/// two are also its halves as a right operand. Index bits in `kept` are not transformed; `one` is a pair of ones, or of
+/// another power of two. The matrix is symmetric, and rows and columns 8 to 15 repeat 0 to 7, negated where both are:
+/// one pair of entries makes all that a lane holds.
+__device__ __forceinline__ Quad hadamard_factor(int lane, int kept, std::uint32_t one) {
+  constexpr std::uint32_t kNegative = 0x80008000U;
+  const int row = lane / 4;
+  const int column = lane % 4 * 2;
+  const std::uint32_t sign = (static_cast<std::uint32_t>(__popc(row & column & ~kept)) & 1U) * kNegative;
+  const std::uint32_t ones = one ^ sign ^ (static_cast<std::uint32_t>(row & 1) << 31);
+  const std::uint32_t pair = ((row ^ column) & kept) != 0 ? 0U : ones;
+  return {pair, pair ^ kNegative};
+}
+
+inline constexpr std::uint32_t kBf16Ones = 0x3f803f80U;
+inline constexpr std::uint32_t kF16Ones = 0x3c003c00U;
 
 /// For groups of 128 index bit 7 is not transformed: it is bit 2 of one of the factors.
 __device__ __forceinline__ int kept_bits(int group) { return group == 128 ? 4 : 0; }
 
-/// The transform in bf16 terms, for encoding and for binary32 output.
+/// The transform in bf16 terms, for binary32 elements.
 class Hadamard {
  public:
-  __device__ Hadamard(int lane, int group) : full_(lane, 0), partial_(lane, kept_bits(group)) {}
+  __device__ Hadamard(int lane, int group)
+      : full_(hadamard_factor(lane, 0, kBf16Ones)), partial_(hadamard_factor(lane, kept_bits(group), kBf16Ones)) {}
 
   /// `Middle`: terms kept between the two products.
   template <int Middle, int Count>
@@ -94,67 +116,123 @@ class Hadamard {
   }
 
  private:
-  using Factor = HadamardFactor<0x3f803f80U>;
-
   template <int Middle, int Count>
-  __device__ static void products(const Factor& left, const Factor& right, const Terms<Count>& in,
-                                  float (&out)[kChunk]) {
+  __device__ static void products(const Quad& left, const Quad& right, const Terms<Count>& in, float (&out)[kChunk]) {
     float first[kChunk] = {};
 #pragma unroll
     for (int t = 0; t < Count; ++t) {
-      multiply_add(left.w, in.w[t][0], in.w[t][1], first);
-      multiply_add(left.w, in.w[t][2], in.w[t][3], first + 4);
+      multiply_add<DType::bf16>(left.w, in.w[t][0], in.w[t][1], first);
+      multiply_add<DType::bf16>(left.w, in.w[t][2], in.w[t][3], first + 4);
     }
     const Terms<Middle> middle(first);
 #pragma unroll
     for (float& x : out) x = 0.0F;
 #pragma unroll
     for (int t = 0; t < Middle; ++t) {
-      multiply_add(middle.w[t], right.w[0], right.w[1], out);
-      multiply_add(middle.w[t], right.w[2], right.w[3], out + 4);
+      multiply_add<DType::bf16>(middle.w[t], right.w[0], right.w[1], out);
+      multiply_add<DType::bf16>(middle.w[t], right.w[2], right.w[3], out + 4);
     }
   }
 
-  __device__ static void multiply_add(const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, float* d) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-
-  Factor full_;
-  Factor partial_;
+  Quad full_;
+  Quad partial_;
 };
 
-/// The transform in f16, for decoding to 16-bit types: results come packed, so that nothing is converted between the
-/// products. Levels are exact in f16, and no sum of 256 of them, twice transformed, reaches its limit.
+/// The transform in f16: results come packed, so that nothing is converted between the products. Levels are exact in
+/// f16, and no sum of 256 of them, twice transformed, reaches its limit.
 class HalfHadamard {
  public:
-  __device__ HalfHadamard(int lane, int group) : full_(lane, 0), partial_(lane, kept_bits(group)) {}
+  __device__ HalfHadamard(int lane, int group)
+      : full_(hadamard_factor(lane, 0, kF16Ones)),
+        partial_(group == 256 ? full_ : hadamard_factor(lane, kept_bits(group), kF16Ones)) {}
 
   /// In place.
-  __device__ void forward(std::uint32_t (&pairs)[4]) const { products(full_, partial_, pairs); }
-  __device__ void backward(std::uint32_t (&pairs)[4]) const { products(partial_, full_, pairs); }
+  __device__ void forward(std::uint32_t (&pairs)[4]) const {
+    multiply_left(full_, pairs);
+    multiply_right(pairs, partial_);
+  }
+  __device__ void backward(std::uint32_t (&pairs)[4]) const {
+    multiply_left(partial_, pairs);
+    multiply_right(pairs, full_);
+  }
+  /// The second product of forward().
+  __device__ void finish_forward(std::uint32_t (&pairs)[4]) const { multiply_right(pairs, partial_); }
 
  private:
-  using Factor = HadamardFactor<0x3c003c00U>;
-
-  __device__ static void products(const Factor& left, const Factor& right, std::uint32_t (&pairs)[4]) {
-    std::uint32_t middle[4];
-    multiply(left.w, pairs[0], pairs[1], middle);
-    multiply(left.w, pairs[2], pairs[3], middle + 2);
-    multiply(middle, right.w[0], right.w[1], pairs);
-    multiply(middle, right.w[2], right.w[3], pairs + 2);
+  __device__ static void multiply_left(const Quad& factor, std::uint32_t (&pairs)[4]) {
+    std::uint32_t result[4];
+    multiply(factor.w, pairs[0], pairs[1], result);
+    multiply(factor.w, pairs[2], pairs[3], result + 2);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) pairs[k] = result[k];
   }
-
+  __device__ static void multiply_right(std::uint32_t (&pairs)[4], const Quad& factor) {
+    std::uint32_t result[4];
+    multiply(pairs, factor.w[0], factor.w[1], result);
+    multiply(pairs, factor.w[2], factor.w[3], result + 2);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) pairs[k] = result[k];
+  }
   __device__ static void multiply(const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, std::uint32_t* d) {
     asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %8};"
         : "=r"(d[0]), "=r"(d[1])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
   }
 
-  Factor full_;
-  Factor partial_;
+  Quad full_;
+  Quad partial_;
+};
+
+/// The transforms of an encoder of 16-bit elements. The first product is exact and adds in binary32: what the elements
+/// are like is not known yet. The caller brings its results to a common size, and f16 will do from there.
+class EncodingHadamard {
+ public:
+  __device__ EncodingHadamard(int lane, int group)
+      : first_(hadamard_factor(lane, 0, group == 128 ? kThirtyTwo : kSixtyFour)), rest_(lane, group), lane_(lane) {
+    // Row r sums the columns of its half: for groups of 256 all of them.
+    const bool apart = group == 128 && lane / 16 != lane % 4 / 2;
+    summing_ = apart ? 0U : group == 128 ? kOneOf32 : kOneOf64;
+  }
+
+  /// The first product, times group/4: the squares of its results add up to those of the coefficients of both
+  /// transforms.
+  __device__ void start(const Terms<2>& in, float (&out)[kChunk]) const {
+#pragma unroll
+    for (float& x : out) x = 0.0F;
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      multiply_add<DType::bf16>(first_.w, in.w[t][0], in.w[t][1], out);
+      multiply_add<DType::bf16>(first_.w, in.w[t][2], in.w[t][3], out + 4);
+    }
+  }
+  /// The rest of forward(), and backward(), in place.
+  __device__ void finish_forward(std::uint32_t (&pairs)[4]) const { rest_.finish_forward(pairs); }
+  __device__ void backward(std::uint32_t (&pairs)[4]) const { rest_.backward(pairs); }
+
+  /// The sum of the elements of this lane's group in spatial layout. Row 0 of the first product has the sums of the
+  /// columns, times group/4; a product with these, rounded to bf16, sums them for every row.
+  [[nodiscard]] __device__ float sum(const Chunk<std::uint16_t>& chunk) const {
+    float columns[4] = {};
+    multiply_add<DType::bf16>(first_.w, chunk.w[0], chunk.w[1], columns);
+    multiply_add<DType::bf16>(first_.w, chunk.w[2], chunk.w[3], columns);
+    const std::uint32_t pairs = as_word(__floats2bfloat162_rn(columns[0], columns[1]));
+    float result[4] = {};
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4}, {%5}, {%0, %1, %2, %3};"
+        : "+f"(result[0]), "+f"(result[1]), "+f"(result[2]), "+f"(result[3])
+        : "r"(summing_), "r"(pairs));
+    return __shfl_sync(~0U, result[0], lane_ & ~3);  // column 0: the one that lanes 0 to 3, with row 0, have made
+  }
+
+ private:
+  static constexpr std::uint32_t kSixtyFour = 0x42804280U;
+  static constexpr std::uint32_t kThirtyTwo = 0x42004200U;
+  static constexpr std::uint32_t kOneOf64 = 0x3c803c80U;
+  static constexpr std::uint32_t kOneOf32 = 0x3d003d00U;
+
+  Quad first_;
+  HalfHadamard rest_;
+  int lane_;
+  std::uint32_t summing_;
 };
 
 }  // namespace actzip::cuda

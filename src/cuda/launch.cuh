@@ -14,7 +14,7 @@
 
 namespace actzip::cuda {
 
-inline constexpr int kThreads = 256;
+inline constexpr int kThreads = 128;
 inline constexpr int kWarp = 32;
 inline constexpr int kChunk = 8;                               ///< neighbouring elements that one lane holds
 inline constexpr int kChunksPerLane = 4;                       ///< chunks a lane holds at once: enough loads in flight
@@ -32,10 +32,6 @@ __device__ __forceinline__ void on_tile(std::int64_t tiles, Body body) {
   const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (tile < tiles) body(tile, static_cast<int>(threadIdx.x % kWarp));
 }
-
-/// Blocks that a multiprocessor should hold: enough warps to hide latencies, registers enough to hold a tile.
-template <class T>
-inline constexpr int kResidentBlocks = sizeof(T) <= 2 ? 4 : 3;
 
 /// The seed as a kernel argument: its key if the host knows it, else where it lies.
 class KernelSeed {

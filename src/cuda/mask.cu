@@ -112,10 +112,31 @@ struct TwoValues {
   }
 };
 
+/// A full tile of 4-byte elements. A lane makes four neighbours at a time, so that its stores lie beside those of the
+/// other lanes; it reads 32 bits and hands out pieces, since short reads between long writes are slow.
+__device__ __forceinline__ void decode_full_tile(const std::byte* bits, const DenseAccess<float>& dst,
+                                                 std::int64_t tile, int lane, TwoValues<float> values) {
+  constexpr int kRow = kWarp * 4;
+  const std::uint32_t own = reinterpret_cast<const std::uint32_t*>(bits)[tile * (kTile / 32) + lane];
+#pragma unroll
+  for (int row = 0; row < kTile / kRow; ++row) {
+    const std::uint32_t four = __shfl_sync(~0U, own, row * (kRow / 32) + lane / 8) >> (lane % 8 * 4);
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = math::bits_of((four & (1U << i)) != 0 ? values.on : values.off);
+    dst.store_quad(tile * kTile + lane * 4, row * kRow, words);
+  }
+}
+
 template <class T, class Access>
 __global__ void __launch_bounds__(kThreads)
     mask_decode_kernel(BitPlane src, const __grid_constant__ Access dst, std::int64_t elems, TwoValues<T> values) {
   on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
+    if constexpr (Access::kDense && sizeof(T) == 4) {
+      if (src.segment_elems == elems && (tile + 1) * kTile <= elems) {
+        return decode_full_tile(src.data, dst, tile, lane, values);
+      }
+    }
     std::uint32_t bits[kChunksPerLane];
 #pragma unroll
     for (int j = 0; j < kChunksPerLane; ++j) {

@@ -3,7 +3,8 @@
 
 #include "cuda/backend.hpp"
 #include "cuda/mask.cuh"
-#include "cuda/rotated_tile.cuh"
+#include "cuda/rotated_decode.cuh"
+#include "cuda/rotated_encode.cuh"
 #include "dispatch.hpp"
 #include "math/rotated.hpp"
 
@@ -21,6 +22,7 @@ struct RotatedBuffer {
   std::int64_t mask;
   std::int64_t mask_segment_bytes;  ///< 0 if there is no mask plane
   format::Geometry geometry;
+  std::int64_t tiles;
   StatsType stats;
 
   [[nodiscard]] __device__ bool has_mask() const { return mask_segment_bytes != 0; }
@@ -30,7 +32,8 @@ template <class Job>
 RotatedBuffer rotated_buffer(const Rotated& spec, const Job& job, const std::byte* data) {
   const format::Geometry geometry = format::flattened(job.geometry);
   const std::int64_t mask_run = geometry.segments == 1 ? job.sections.mask_used : job.sections.mask_words * 4;
-  return {const_cast<std::byte*>(data), job.sections.codes, job.sections.mask, mask_run, geometry, spec.stats};
+  return {const_cast<std::byte*>(data), job.sections.codes, job.sections.mask, mask_run, geometry,
+          tile_count(geometry),         spec.stats};
 }
 
 /// A lane's elements of one block in spatial layout. In a full tile, one that a dense tensor fills, all of them exist
@@ -44,17 +47,20 @@ struct BlockPlace {
 };
 
 template <bool Full>
-__device__ __forceinline__ BlockPlace block_place(const RotatedBuffer& buffer, std::int64_t tile, int block, int lane) {
+__device__ __forceinline__ BlockPlace block_place(const RotatedBuffer& buffer, int group, std::int64_t tile, int block,
+                                                  int lane) {
   const format::Geometry& geometry = buffer.geometry;
   const std::int64_t padded = tile * kTile + lane * kChunk + block * kBlock;
-  const bool halves = geometry.group == 128;
+  const bool halves = group == 128;
   const std::int64_t g = (tile * kBlocks + block) * (halves ? 2 : 1) + (halves ? lane / 16 : 0);
   std::byte* const plane = buffer.data + buffer.mask;
-  if constexpr (Full) return {g, padded, kChunk, geometry.group, plane + (padded >> 3)};
+  if constexpr (Full) {
+    return {g, padded, kChunk, group, plane + tile * (kTile / 8) + lane + block * (kBlock / 8)};
+  }
   if (g >= geometry.groups()) return {g, 0, 0, 1, nullptr};
   const format::GroupRange range = group_range_of(geometry, g);
-  const int position = static_cast<int>(padded) & (geometry.group - 1);
-  const std::int64_t byte = (range.number * geometry.group + position) >> 3;
+  const int position = static_cast<int>(padded) & (group - 1);
+  const std::int64_t byte = (range.number * group + position) >> 3;
   return {g, range.first + position, range.count - position, range.count,
           byte < buffer.mask_segment_bytes ? plane + range.segment * buffer.mask_segment_bytes + byte : nullptr};
 }
@@ -74,165 +80,224 @@ __device__ __forceinline__ bool slot_exists(const format::Geometry& geometry, st
 
 /// Reads the elements of a tile and, if there is one, writes their mask plane.
 template <DType Type, bool Full, class Access>
-__device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer& dst, std::int64_t tile, int lane,
-                                          Chunk<Storage<Type>> (&chunks)[kBlocks]) {
+__device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer& dst, int group, std::int64_t tile,
+                                          int lane, Chunk<Storage<Type>> (&chunks)[kBlocks]) {
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const BlockPlace at = block_place<Full>(dst, tile, b, lane);
+    const BlockPlace at = block_place<Full>(dst, group, tile, b, lane);
     chunks[b] = src.load(at.first, at.count);
   }
   if (!dst.has_mask()) return;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    std::byte* const at = block_place<Full>(dst, tile, b, lane).mask;
+    std::byte* const at = block_place<Full>(dst, group, tile, b, lane).mask;
     if (Full || at != nullptr) *at = static_cast<std::byte>(nonzero_bits<Type>(chunks[b]));
   }
 }
 
 /// Two groups of 128 share the products of a block, where an infinity or a NaN of one would reach the other through a
-/// product with 0. Groups that could lead to one become zeros here. Returns whether the group that this lane speaks for
-/// stays as it is.
+/// product with 0. A group that could lead to one becomes zeros here. Returns whether this lane's group did.
 template <DType Type>
-__device__ __forceinline__ bool clear_wild_groups(Chunk<Storage<Type>> (&chunks)[kBlocks], const GroupSums& groups,
-                                                  int lane) {
-  bool stays = true;
+[[nodiscard]] __device__ __forceinline__ bool clear_wild_group(Chunk<Storage<Type>>& chunk, int lane) {
+  bool tame = true;
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    bool tame = true;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) tame = tame && fabsf(widen<Type>(chunks[b], i)) <= kWild;
-    const std::uint32_t wild = __ballot_sync(~0U, !tame);
-    if ((wild & (lane < 16 ? 0xffffU : 0xffff0000U)) != 0) chunks[b] = Chunk<Storage<Type>>{};
-    if (b == groups.block() && (wild & (groups.half() == 0 ? 0xffffU : 0xffff0000U)) != 0) stays = false;
-  }
-  return stays;
+  for (int i = 0; i < kChunk; ++i) tame = tame && fabsf(widen<Type>(chunk, i)) <= kWild;
+  const std::uint32_t wild = __ballot_sync(~0U, !tame);
+  if ((wild & (lane < 16 ? 0xffffU : 0xffff0000U)) == 0) return false;
+  chunk = Chunk<Storage<Type>>{};
+  return true;
+}
+
+/// values[i], which stay in registers.
+template <class T>
+__device__ __forceinline__ T choose(const T (&values)[kBlocks], int i) {
+  const T low = i % 2 == 0 ? values[0] : values[1];
+  const T high = i % 2 == 0 ? values[2] : values[3];
+  return i < 2 ? low : high;
 }
 
 template <DType Type, int Bits, bool Full, class Access>
-__device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
+__device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst, int group, math::HashKey key,
                                             std::int64_t tile, int lane) {
-  const int group = dst.geometry.group;
+  constexpr Layout kLayout = Encoder<Type>::kLayout;
+  const float inverse_group = group == 256 ? 0x1p-8F : 0x1p-7F;
   const bool bf16_stats = dst.stats == StatsType::bf16;
-  const GroupSums groups(lane, group);
-  const Rotation<Hadamard> rotation(key, tile, lane, group);
+  const Encoder<Type> encoder(key, tile, lane, group);
 
   Chunk<Storage<Type>> chunks[kBlocks];
-  load_tile<Type, Full>(src, dst, tile, lane, chunks);
-  float sums[kBlocks];
+  load_tile<Type, Full>(src, dst, group, tile, lane, chunks);
+  bool cleared[kBlocks] = {};
+  if (group == 128) {
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) sums[b] = chunk_sum<Type>(chunks[b]);
-  const int count = block_place<Full>(dst, tile, groups.block(), groups.half() * 16).group_count;
-  const float inverse_group = group == 256 ? 0x1p-8F : 0x1p-7F;
-  float mean = groups.reduce(sums) * (Full ? inverse_group : 1.0F / static_cast<float>(count));
-  if (bf16_stats || Type != DType::f32) mean = math::float_of(nearest_pair(mean) << 16);
-  const bool tame = group == 256 || clear_wild_groups<Type>(chunks, groups, lane);
-  const bool finite = tame && fabsf(mean) <= kLargest;
-  const float used_mean = finite ? mean : 0.0F;
+    for (int b = 0; b < kBlocks; ++b) cleared[b] = clear_wild_group<Type>(chunks[b], lane);
+  }
+  float sums[kBlocks];
+  encoder.sums(chunks, sums);
+  Mean<Type> means[kBlocks];
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    const int count = block_place<Full>(dst, group, tile, b, lane).group_count;
+    float mean = sums[b] * (Full ? inverse_group : 1.0F / static_cast<float>(count));
+    if (kPrecise<Type> && bf16_stats) mean = Mean<DType::bf16>(mean).value();
+    means[b] = Mean<Type>(cleared[b] ? math::float_of(math::kNanF32) : mean);
+  }
 
   float y[kBlocks][kChunk];
   float squares[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const int present = block_place<Full>(dst, tile, b, lane).count;
-    rotate<Type>(residual<Type>(chunks[b], groups.of_block(used_mean, b), present, rotation.first, b), rotation, b,
-                 y[b]);
+    const int present = block_place<Full>(dst, group, tile, b, lane).count;
+    // What is not finite must not reach the other group of a block of two.
+    const Mean<Type> mean = group == 256 || means[b].finite() ? means[b] : Mean<Type>(0.0F);
+    encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), b, y[b]);
     squares[b] = 0.0F;
 #pragma unroll
     for (float v : y[b]) squares[b] = fmaf(v, v, squares[b]);
   }
-  const float square_sum = groups.reduce(squares);
+  const GroupSums<kLayout> square_sums(lane, group);
+  const float square_sum = square_sums.reduce(squares);
   const bool usable = square_sum > 0.0F && square_sum <= kLargest;
+  const float root = group == 256 ? 0x1p4F : 0x1.6a09e6p3F;  // of the number of coefficients
   // Only where the cuts lie hangs on sigma: the fast reciprocal root will do.
-  const float inverse_root = group == 256 ? 0x1p-4F : 0.08838835F;  // of the number of coefficients
-  const float sigma = usable ? square_sum * rsqrtf(square_sum) * inverse_root : -1.0F;
+  const float inverse_sigma = usable ? rsqrtf(square_sum) * root : 1.0F;
+  const float unit = encoder.unit(inverse_sigma);
+  const std::uint32_t usable_groups = __ballot_sync(~0U, usable);
 
-  float products[kBlocks];
+  const GroupSums<Layout::spatial> groups(lane, group);
+  typename Encoder<Type>::Product products[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const float block_sigma = groups.of_block(sigma, b);
-    const std::uint32_t packed = kPrecise<Type> ? quantize_coefficients<Bits>(y[b], block_sigma, products[b])
-                                                : quantize_packed<Bits>(y[b], block_sigma, products[b]);
+    const std::uint32_t packed = encoder.template finish<Bits>(y[b], square_sums.of_block(unit, b), b, products[b]);
     if (!slot_exists<Full>(dst.geometry, tile, b, lane)) continue;
-    store_codes<Bits>(code_place<Bits>(dst, tile, b, lane), block_sigma < 0.0F ? 0U : packed, Bits);
+    const bool coded = groups.flag_of_block<kLayout>(usable_groups, b);
+    store_codes<Bits>(code_place<Bits>(dst, tile, b, lane), coded ? packed : 0U, Bits);
   }
 
   const float product = groups.reduce(products);
+  const float own_squares = groups.from<kLayout>(square_sum);
+  const float own_inverse_sigma = groups.from<kLayout>(inverse_sigma);
   if (!groups.speaks()) return;
   const std::int64_t g = (tile * kBlocks + groups.block()) * (kBlock / group) + groups.half();
   if (!Full && g >= dst.geometry.groups()) return;
-  float scale = usable ? __fdividef(square_sum * inverse_group * inverse_group, product) : 0.0F;
+  const Mean<Type> mean = choose(means, groups.block());
+  const bool coded = groups.flag_of_block<kLayout>(usable_groups, groups.block());
+  constexpr float kUnit = Encoder<Type>::template kUnit<Bits>;
+  float scale = coded ? __fdividef(kUnit, own_inverse_sigma * product * static_cast<float>(group)) : 0.0F;
   if (bf16_stats) scale = math::bf16_stochastic(scale, math::scale_noise(key, static_cast<std::uint64_t>(g)));
-  const bool representable = finite && square_sum <= kLargest;
-  store_stats(dst.data, g, dst.stats, {representable ? mean + 0.0F : math::float_of(math::kNanF32), scale});
+  const bool representable = mean.finite() && own_squares <= kLargest;
+  store_stats(dst.data, g, dst.stats, {representable ? mean.value() + 0.0F : math::float_of(math::kNanF32), scale});
 }
 
+/// A tile that is not full, out of the way of those that are: inlined beside them it would cost them registers.
 template <DType Type, int Bits, class Access>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Storage<Type>>)
+__device__ __noinline__ void encode_ragged_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
+                                                std::int64_t tile, int lane) {
+  encode_tile<Type, Bits, false>(src, dst, dst.geometry.group, key, tile, lane);
+}
+
+template <DType Type, int Bits, int Group, class Access>
+__global__ void __launch_bounds__(kThreads, kPrecise<Type> ? 6 : 8)
     rotated_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ RotatedBuffer dst,
                           const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
   const math::HashKey key = seed.key();
-  on_tile(tile_count(dst.geometry), [&](std::int64_t tile, int lane) {
-    if (Access::kDense && (tile + 1) * kTile <= dst.geometry.elems) {
-      encode_tile<Type, Bits, Access::kDense>(src, dst, key, tile, lane);
-    } else {
-      encode_tile<Type, Bits, false>(src, dst, key, tile, lane);
+  on_tile(dst.tiles, [&](std::int64_t tile, int lane) {
+    if constexpr (Access::kDense) {
+      if ((tile + 1) * kTile <= dst.geometry.elems) {
+        return encode_tile<Type, Bits, true>(src, dst, Group, key, tile, lane);
+      }
     }
+    encode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
   });
 }
 
-template <DType Type, int Bits, bool Full, class Access>
-__device__ __forceinline__ void decode_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
-                                            std::int64_t tile, int lane) {
-  EncodedChunk in[kBlocks];
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const bool exists = slot_exists<Full>(src.geometry, tile, b, lane);
-    in[b].codes =
-        exists ? static_cast<std::uint32_t>(load_codes<Bits>(code_place<Bits>(src, tile, b, lane), Bits)) : 0U;
-    const BlockPlace at = block_place<Full>(src, tile, b, lane);
-    if (Full || at.count > 0) in[b].stats = load_stats(src.data, at.g, src.stats);
-    if (src.has_mask()) in[b].mask = Full || at.count > 0 ? static_cast<std::uint32_t>(*at.mask) : 0U;
-  }
-  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, src.geometry.group);
+/// Any tile; out of the way like encode_ragged_tile().
+template <DType Type, int Bits, class Access>
+__device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
+                                                std::int64_t tile, int lane) {
+  const int group = src.geometry.group;
+  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, group);
   const LevelTable<Bits, Type> table;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const BlockPlace at = block_place<Full>(src, tile, b, lane);
-    auto chunk = rotated_decode_chunk<Type, Bits>(in[b], b, table, rotation);
-    if (src.has_mask()) keep_masked<Type>(chunk, in[b].mask);
-    if constexpr (Full) {
-      dst.store_full(at.first, chunk);
-    } else if (at.count > 0) {
-      dst.store(at.first, at.count, chunk);
+    EncodedChunk in = {};
+    if (slot_exists<false>(src.geometry, tile, b, lane)) {
+      in.codes = static_cast<std::uint32_t>(load_codes<Bits>(code_place<Bits>(src, tile, b, lane), Bits));
     }
+    const BlockPlace at = block_place<false>(src, group, tile, b, lane);
+    if (at.count > 0) in.stats = load_stats(src.data, at.g, src.stats);
+    auto chunk = rotated_decode_chunk<Type, Bits>(in, b, table, rotation);
+    if (at.count <= 0) continue;
+    if (math::is_nan(in.stats.first)) fill_nan<Type>(chunk.w);
+    if (src.has_mask()) keep_masked<Type>(chunk, static_cast<std::uint32_t>(*at.mask));
+    dst.store(at.first, at.count, chunk);
   }
 }
 
+/// A tile that a dense tensor fills. One with a group that is NaN is left to the other function.
 template <DType Type, int Bits, class Access>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Storage<Type>>)
+__device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const Access& dst, int group,
+                                                 math::HashKey key, std::int64_t tile, int lane) {
+  const TileStats tile_stats(src.data, src.stats, group, tile, lane);
+  EncodedChunk in[kBlocks];
+  std::uint32_t masks[kBlocks] = {};
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    in[b].codes = static_cast<std::uint32_t>(load_codes<Bits>(code_place<Bits>(src, tile, b, lane), Bits));
+    if (src.has_mask()) masks[b] = static_cast<std::uint32_t>(*block_place<true>(src, group, tile, b, lane).mask);
+  }
+  if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
+  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, group);
+  const LevelTable<Bits, Type> table;
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    in[b].stats = tile_stats.of(b * kBlock + lane * kChunk);
+    auto chunk = rotated_decode_chunk<Type, Bits>(in[b], b, table, rotation);
+    if (src.has_mask()) keep_masked<Type>(chunk, masks[b]);
+    dst.store_full(tile * kTile + lane * kChunk, b * kBlock, chunk);
+  }
+}
+
+template <DType Type, int Bits, int Group, class Access>
+__global__ void __launch_bounds__(kThreads, kPrecise<Type> ? 6 : 14)
     rotated_decode_kernel(const __grid_constant__ RotatedBuffer src, const __grid_constant__ Access dst,
                           const __grid_constant__ KernelSeed seed) {
   const math::HashKey key = seed.key();
-  on_tile(tile_count(src.geometry), [&](std::int64_t tile, int lane) {
-    if (Access::kDense && (tile + 1) * kTile <= src.geometry.elems) {
-      decode_tile<Type, Bits, Access::kDense>(src, dst, key, tile, lane);
-    } else {
-      decode_tile<Type, Bits, false>(src, dst, key, tile, lane);
+  on_tile(src.tiles, [&](std::int64_t tile, int lane) {
+    if constexpr (Access::kDense) {
+      if ((tile + 1) * kTile <= src.geometry.elems) {
+        return decode_full_tile<Type, Bits>(src, dst, Group, key, tile, lane);
+      }
     }
+    decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
+  });
+}
+
+/// body.operator()<Type, Bits, Group>(access). Group is that of the spec for dense views, whose kernels are built for
+/// it; for others it is 0, and they ask the buffer.
+template <class Elements, class Body>
+void with_rotated(const Rotated& spec, const Elements& view, const format::Geometry& geometry, Body&& body) {
+  with_float(view.dtype, [&]<DType Type>() {
+    with_bits<kMostRotatedBits>(spec.bits, [&]<int Bits>() {
+      with_access<Storage<Type>>(view.data, view.order, geometry.flat(), [&](auto access) {
+        if constexpr (!decltype(access)::kDense) {
+          body.template operator()<Type, Bits, 0>(access);
+        } else if (geometry.group == 128) {
+          body.template operator()<Type, Bits, 128>(access);
+        } else {
+          body.template operator()<Type, Bits, 256>(access);
+        }
+      });
+    });
   });
 }
 
 }  // namespace
 
 void encode(const Rotated& spec, const codec::EncodeJob& job) {
-  with_float(job.src.dtype, [&]<DType Type>() {
-    with_bits<kMostRotatedBits>(spec.bits, [&]<int Bits>() {
-      with_access<Storage<Type>>(job.src.data, job.src.order, job.geometry.flat(), [&](auto access) {
-        launch(rotated_encode_kernel<Type, Bits, decltype(access)>, tile_count(job.geometry), *job.stream, access,
-               rotated_buffer(spec, job, job.dst), KernelSeed(job.seed), Padding(job.dst, job.sections));
-      });
-    });
+  with_rotated(spec, job.src, job.geometry, [&]<DType Type, int Bits, int Group>(auto access) {
+    launch(rotated_encode_kernel<Type, Bits, Group, decltype(access)>, tile_count(job.geometry), *job.stream, access,
+           rotated_buffer(spec, job, job.dst), KernelSeed(job.seed), Padding(job.dst, job.sections));
   });
 }
 
@@ -241,13 +306,9 @@ void decode(const Rotated& spec, const codec::DecodeJob& job) {
     return decode_bits({job.src + job.sections.mask, job.geometry.segment_elems, job.sections.mask_words * 4}, Mask{},
                        job.dst, *job.stream);
   }
-  with_float(job.dst.dtype, [&]<DType Type>() {
-    with_bits<kMostRotatedBits>(spec.bits, [&]<int Bits>() {
-      with_access<Storage<Type>>(job.dst.data, job.dst.order, job.geometry.flat(), [&](auto access) {
-        launch(rotated_decode_kernel<Type, Bits, decltype(access)>, tile_count(job.geometry), *job.stream,
-               rotated_buffer(spec, job, job.src), access, KernelSeed(job.seed));
-      });
-    });
+  with_rotated(spec, job.dst, job.geometry, [&]<DType Type, int Bits, int Group>(auto access) {
+    launch(rotated_decode_kernel<Type, Bits, Group, decltype(access)>, tile_count(job.geometry), *job.stream,
+           rotated_buffer(spec, job, job.src), access, KernelSeed(job.seed));
   });
 }
 

@@ -32,11 +32,31 @@ template <class Packed>
 /// that take one immediate only.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t opaque(std::uint32_t x) { return x + (blockDim.x - kThreads); }
 
-/// A pair of 16-bit numbers, negated where bits 15 and 31 of `signs` say so: pair ^ (signs & 0x80008000) by the one
+/// A pair of 16-bit numbers, negated where bits 15 and 31 of `signs` are 1 (or, by flip_others(), 0): by the one
 /// instruction that it is. The compiler would mask the signs first if they serve twice.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t flip_pair(std::uint32_t pair, std::uint32_t signs) {
   std::uint32_t result;
   asm("lop3.b32 %0, %1, %2, 0x80008000, 0x78;" : "=r"(result) : "r"(pair), "r"(signs));
+  return result;
+}
+[[nodiscard]] __device__ __forceinline__ std::uint32_t flip_others(std::uint32_t pair, std::uint32_t signs) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, 0x80008000, 0xd2;" : "=r"(result) : "r"(pair), "r"(signs));
+  return result;
+}
+
+/// Bits of `a` where `mask` is 1 and of `b` where it is 0, by the one instruction that it is.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t select_bits(std::uint32_t a, std::uint32_t b,
+                                                                   std::uint32_t mask) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(result) : "r"(a), "r"(b), "r"(mask));
+  return result;
+}
+
+/// (a | b) & mask, likewise.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t join_bits(std::uint32_t a, std::uint32_t b, std::uint32_t mask) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xa8;" : "=r"(result) : "r"(a), "r"(b), "r"(mask));
   return result;
 }
 
@@ -62,31 +82,28 @@ template <DType Type>
   return as_word(__floats2half2_rn(fminf(fmaxf(low, -kLargest), kLargest), fminf(fmaxf(high, -kLargest), kLargest)));
 }
 
-/// Eight finite numbers as a chunk.
-template <DType Type>
-[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> narrow(const float (&values)[kChunk]) {
-  Chunk<Storage<Type>> chunk;
+/// Finite numbers as words of elements.
+template <DType Type, int Count, int Words>
+__device__ __forceinline__ void narrow(const float (&values)[Count], std::uint32_t (&words)[Words]) {
+  static_assert(Count * sizeof(Storage<Type>) == Words * 4);
 #pragma unroll
-  for (int k = 0; k < Chunk<Storage<Type>>::kWords; ++k) {
+  for (int k = 0; k < Words; ++k) {
     if constexpr (Type == DType::f32) {
-      chunk.w[k] = math::bits_of(values[k]);
+      words[k] = math::bits_of(values[k]);
     } else {
-      chunk.w[k] = narrow_pair<Type>(values[2 * k], values[2 * k + 1]);
+      words[k] = narrow_pair<Type>(values[2 * k], values[2 * k + 1]);
     }
   }
-  return chunk;
 }
 
-/// A chunk of canonical NaNs.
-template <DType Type>
-[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> nan_chunk() {
+/// Words of canonical NaNs.
+template <DType Type, int Words>
+__device__ __forceinline__ void fill_nan(std::uint32_t (&words)[Words]) {
   constexpr std::uint32_t kWord = Type == DType::f32    ? math::kNanF32
                                   : Type == DType::bf16 ? math::kNanBf16 * 0x10001U
                                                         : math::kNanF16 * 0x10001U;
-  Chunk<Storage<Type>> chunk;
 #pragma unroll
-  for (auto& word : chunk.w) word = kWord;
-  return chunk;
+  for (auto& word : words) word = kWord;
 }
 
 [[nodiscard]] __device__ __forceinline__ float min_nan(float a, float b) {
@@ -178,13 +195,38 @@ __device__ __forceinline__ void store_stats(std::byte* section, std::int64_t g, 
   }
 }
 
+/// Two bf16 numbers that share a word.
+[[nodiscard]] __device__ __forceinline__ Stats bf16_stats(std::uint32_t word) {
+  return {math::float_of(word << 16), math::float_of(word & 0xffff0000U)};
+}
+
 [[nodiscard]] __device__ __forceinline__ Stats load_stats(const std::byte* section, std::int64_t g, StatsType type) {
-  if (type == StatsType::bf16) {
-    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(section)[g];
-    return {math::float_of(word << 16), math::float_of(word & 0xffff0000U)};
-  }
+  if (type == StatsType::bf16) return bf16_stats(reinterpret_cast<const std::uint32_t*>(section)[g]);
   const float2 pair = reinterpret_cast<const float2*>(section)[g];
   return {pair.x, pair.y};
 }
+
+/// The stats of the groups of a full tile: each lane reads those of one group, and all lanes hand them around.
+class TileStats {
+ public:
+  __device__ TileStats(const std::byte* section, StatsType type, int group, std::int64_t tile, std::uint32_t lane) {
+    shift_ = 31 - __clz(group);
+    const std::uint32_t groups = kTile >> shift_;
+    if (lane < groups) own_ = load_stats(section, tile * groups + lane, type);
+  }
+
+  /// Whether a group of the tile could not be represented. All lanes call it.
+  [[nodiscard]] __device__ bool any_nan() const { return __any_sync(~0U, math::is_nan(own_.first)); }
+
+  /// Of the group that element `inside` of the tile belongs to. All lanes call it.
+  [[nodiscard]] __device__ Stats of(std::uint32_t inside) const {
+    const int source = static_cast<int>(inside >> shift_);
+    return {__shfl_sync(~0U, own_.first, source), __shfl_sync(~0U, own_.second, source)};
+  }
+
+ private:
+  int shift_ = 0;
+  Stats own_ = {};
+};
 
 }  // namespace actzip::cuda

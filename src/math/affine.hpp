@@ -1,4 +1,5 @@
-// The arithmetic of `affine`: format.md, section 6. Values are binary32; every operation is rounded once.
+// The arithmetic of `affine`: format.md, section 6. Values are binary32; every operation is rounded once, and what is
+// fused says so.
 #pragma once
 
 #include <cstdint>
@@ -38,32 +39,31 @@ ACTZIP_HD constexpr AffineGroup affine_group(float lo, float hi, StatsType stats
   return {min, step, 1.0F / step, ~0U};
 }
 
-/// A noise byte as affine_quantize() takes it: the bits of 2^15 + noise/256.
-inline constexpr std::uint32_t kAffineNoise = 0x47000000U;
-
-/// The lowest bit of the code in what affine_quantize() gives.
+/// Bits behind the point in affine_steps(): where the code begins once the noise is added.
 template <bool Noisy>
 inline constexpr int kAffineCodeBit = Noisy ? 8 : 0;
 
-/// The code of `x`, from bit kAffineCodeBit on; what stands around it is undefined. `noise` is kAffineNoise | noise
-/// byte. Adding 1.5 * 2^23, or 2^15 + noise/256, leaves the rounded number in the mantissa: no conversion instruction,
-/// which would cost four times as much on a GPU. `Float` and `Word` may also be vectors.
-template <bool Noisy, class Float = float, class Word = std::uint32_t>
-ACTZIP_HD constexpr Word affine_quantize(std::type_identity_t<Float> x, const AffineGroup& group,
-                                         std::type_identity_t<Word> noise) {
-  const Float t = (x - group.min) * group.inverse;
-  if constexpr (Noisy) {
-    return __builtin_bit_cast(Word, t + __builtin_bit_cast(Float, noise));
-  } else {
-    return __builtin_bit_cast(Word, t + 0x1.8p23F);
-  }
+/// a * b + c, rounded once.
+struct Fused {
+  ACTZIP_HD constexpr float operator()(float a, float b, float c) const { return __builtin_fmaf(a, b, c); }
+};
+
+/// How many steps `x` lies above the minimum, rounded to nearest even, as a fixed-point number in the lower 16 bits;
+/// what stands above them is undefined. The code of `x` is this plus, if it is noisy, the noise byte, from bit
+/// kAffineCodeBit on. Adding 2^15, or 1.5 * 2^23, leaves the number in the mantissa: no conversion instruction, which
+/// would cost four times as much on a GPU. `Float` and `Word` may also be vectors, with a `FusedMultiplyAdd` for them.
+template <bool Noisy, class Float = float, class Word = std::uint32_t, class FusedMultiplyAdd = Fused>
+ACTZIP_HD constexpr Word affine_steps(std::type_identity_t<Float> x, const AffineGroup& group,
+                                      FusedMultiplyAdd fused = {}) {
+  return __builtin_bit_cast(Word, fused(x - group.min, group.inverse, Noisy ? 0x1p15F : 0x1.8p23F));
 }
 
-/// Bits of the number that stands for code 0: 2^14 + 256, which has a last place of 1/512.
-inline constexpr std::uint32_t kAffineZero = 0x46800000U + (256U << 9);
+/// Bits of the number that stands for code 0: 2^14 + 256, which has a last place of 1/512; and where code 1 begins.
+inline constexpr int kAffineValueBit = 9;
+inline constexpr std::uint32_t kAffineZero = 0x46800000U + (256U << kAffineValueBit);
 
-/// What a code decodes to, given kAffineZero + 512 * code, or for dithered rounding 255 - 2 * noise more than that.
-/// `Float` and `Word` may also be vectors.
+/// What a code decodes to, given kAffineZero + (code << kAffineValueBit), or for dithered rounding 255 - 2 * noise more
+/// than that. `Float` and `Word` may also be vectors.
 template <class Float = float, class Word = std::uint32_t>
 ACTZIP_HD constexpr Float affine_value(Word bits, float min, float step) {
   return (__builtin_bit_cast(Float, bits) - float_of(kAffineZero)) * step + min;
@@ -73,7 +73,7 @@ ACTZIP_HD constexpr Float affine_value(Word bits, float min, float step) {
 template <bool Dithered, class Float = float, class Word = std::uint32_t>
 ACTZIP_HD constexpr Float affine_dequantize(std::type_identity_t<Word> code, float min, float step,
                                             std::type_identity_t<Word> noise) {
-  Word bits = kAffineZero + (code << 9);
+  Word bits = kAffineZero + (code << kAffineValueBit);
   if constexpr (Dithered) bits += 255U - 2U * noise;
   return affine_value<Float, Word>(bits, min, step);
 }

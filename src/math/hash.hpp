@@ -38,16 +38,27 @@ ACTZIP_HD constexpr HashKey hash_key(std::uint64_t seed) {
   return {k0, mix(k0 ^ 0x85ebca6bU)};
 }
 
-/// The lower half of the counter, under a key that has the upper half (HashKey::for_upper). `Word` may also be a vector
-/// of such words.
+/// The start of hash_word(), which is the same for 2^16 counters but for their own bits: for `low` below 2^16,
+/// hash_start(key, counter ^ low) is hash_start(key, counter) ^ low. Loops compute it once.
 template <class Word = std::uint32_t>
-ACTZIP_HD constexpr Word hash_word(HashKey key, std::type_identity_t<Word> counter) {
-  Word x = counter ^ key.k0;
-  x ^= x >> 16;
+ACTZIP_HD constexpr Word hash_start(HashKey key, std::type_identity_t<Word> counter) {
+  const Word x = counter ^ key.k0;
+  return x ^ (x >> 16);
+}
+
+template <class Word = std::uint32_t>
+ACTZIP_HD constexpr Word hash_finish(HashKey key, std::type_identity_t<Word> x) {
   x *= 0x7feb352dU;
   x ^= (x >> 15) ^ key.k1;
   x *= 0x846ca68bU;
   return x ^ (x >> 16);
+}
+
+/// The lower half of the counter, under a key that has the upper half (HashKey::for_upper). `Word` may also be a vector
+/// of such words.
+template <class Word = std::uint32_t>
+ACTZIP_HD constexpr Word hash_word(HashKey key, std::type_identity_t<Word> counter) {
+  return hash_finish<Word>(key, hash_start<Word>(key, counter));
 }
 
 ACTZIP_HD constexpr std::uint32_t hash_word64(HashKey key, std::uint64_t counter) {

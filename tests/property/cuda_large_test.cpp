@@ -94,8 +94,7 @@ TEST_F(CudaLarge, affine_codes_more_than_2_to_the_31_elements) {
       const auto e = static_cast<std::uint64_t>(g * 256 + i);
       const std::uint32_t noise = (math::hash_word64(key, e / 4) >> (8 * (e % 4))) & 255U;
       const auto value = static_cast<float>(x[static_cast<std::size_t>(i)]);
-      const std::uint32_t sum = math::affine_quantize<true>(value, group, math::kAffineNoise | noise);
-      const std::uint32_t code = (sum >> math::kAffineCodeBit<true>)&3U;
+      const std::uint32_t code = ((math::affine_steps<true>(value, group) + noise) >> math::kAffineCodeBit<true>)&3U;
       ASSERT_EQ(read_code(codes, 0, 2, i), code) << "group " << g << ", element " << i;
       const double back = math::affine_dequantize<false>(code, group.min, group.step, noise);
       ASSERT_EQ(y[static_cast<std::size_t>(i)], stored(DType::bf16, Values{back}).front());

@@ -19,6 +19,11 @@ void for_each_width(Body body) {
   }(std::make_integer_sequence<int, 8>{});
 }
 
+template <bool Noisy>
+std::uint32_t code_of(float x, const AffineGroup& group, std::uint32_t noise) {
+  return ((affine_steps<Noisy>(x, group) & 0xffffU) + noise) >> kAffineCodeBit<Noisy>;
+}
+
 TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
   for_each_width([]<int Bits>() {
     std::mt19937 random(Bits);
@@ -32,13 +37,9 @@ TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
       for (const StatsType stats : {StatsType::bf16, StatsType::f32}) {
         const AffineGroup group = affine_group<Bits>(lo, hi, stats);
         for (const float x : {lo, hi}) {
-          ASSERT_LE((affine_quantize<true>(x, group, kAffineNoise) >> kAffineCodeBit<true>)&0xffffU,
-                    format::kMaxCode<Bits>)
-              << lo << " " << hi;
-          ASSERT_LE((affine_quantize<true>(x, group, kAffineNoise | 255U) >> kAffineCodeBit<true>)&0xffffU,
-                    format::kMaxCode<Bits>)
-              << lo << " " << hi;
-          ASSERT_LE(affine_quantize<false>(x, group, 0) & 0xffffU, format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE(code_of<true>(x, group, 0), format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE(code_of<true>(x, group, 255U), format::kMaxCode<Bits>) << lo << " " << hi;
+          ASSERT_LE(code_of<false>(x, group, 0), format::kMaxCode<Bits>) << lo << " " << hi;
         }
       }
     }
@@ -48,10 +49,7 @@ TEST(Affine, NoCodeLeavesItsBitsWhateverTheRangeAndTheNoise) {
 TEST(Affine, AConstantGroupIsExactIfItsValueIsAStatistic) {
   const AffineGroup group = affine_group<2>(1.5F, 1.5F, StatsType::bf16);
   EXPECT_EQ(group.step, 0.0F);
-  EXPECT_EQ(
-      affine_dequantize<false>((affine_quantize<true>(1.5F, group, kAffineNoise | 255U) >> kAffineCodeBit<true>)&3U,
-                               group.min, group.step, 0),
-      1.5F);
+  EXPECT_EQ(affine_dequantize<false>(code_of<true>(1.5F, group, 255U), group.min, group.step, 0), 1.5F);
 }
 
 TEST(Affine, ANegativeZeroBecomesAPositiveStatistic) {
@@ -74,7 +72,7 @@ TEST(Affine, StochasticCodesAreUnbiasedOverTheNoise) {
   const AffineGroup group = affine_group<2>(0.0F, 3.0F, StatsType::f32);
   int sum = 0;
   for (std::uint32_t noise = 0; noise < 256; ++noise) {
-    sum += static_cast<int>((affine_quantize<true>(1.25F, group, kAffineNoise | noise) >> kAffineCodeBit<true>)&3U);
+    sum += static_cast<int>(code_of<true>(1.25F, group, noise));
   }
   EXPECT_EQ(sum, 320) << "256 * 1.25";
 }

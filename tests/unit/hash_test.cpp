@@ -65,6 +65,14 @@ TEST(Hash, AKeyThatHasTheUpperHalfCountsIn32Bits) {
   EXPECT_EQ(hash_word(key, 5), hash_word64(key, 5));
 }
 
+TEST(Hash, TheStartIsLinearInTheLowest16BitsOfTheCounter) {
+  const HashKey key = hash_key(7);
+  for (const std::uint32_t low : {0U, 1U, 0x8001U, 0xffffU}) {
+    EXPECT_EQ(hash_start(key, 0x12340000U ^ low), hash_start(key, 0x12340000U) ^ low);
+    EXPECT_EQ(hash_finish(key, hash_start(key, 0x12340000U) ^ low), hash_word(key, 0x12340000U ^ low));
+  }
+}
+
 TEST(Hash, ScalesHaveAStreamOfTheirOwn) {
   for (const Golden& golden : kGolden) {
     for (int i = 0; i < 3; ++i) {

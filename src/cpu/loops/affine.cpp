@@ -29,11 +29,11 @@ class Scratch {
 
 /// The noise bytes of group `g`: byte by byte what the words hold in memory.
 void fill_noise(math::HashKey key, std::int64_t g, int group, std::uint8_t* noise) {
-  const std::int64_t counter = g * group / 4;
+  const std::int64_t counter = g * group / 4;  // a multiple of group / 4
   const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
-  Words counters = static_cast<std::uint32_t>(counter) + iota();
-  for (int i = 0; i < group; i += 4 * kLanes, counters += static_cast<std::uint32_t>(kLanes)) {
-    store(noise + i, math::hash_word<Words>(upper, counters));
+  const std::uint32_t start = math::hash_start(upper, static_cast<std::uint32_t>(counter));
+  for (int i = 0; i < group; i += 4 * kLanes) {
+    store(noise + i, math::hash_finish<Words>(upper, (start ^ static_cast<std::uint32_t>(i / 4)) ^ iota()));
   }
 }
 
@@ -62,6 +62,10 @@ Extremes extremes(const float* x, int count) {
   return {reduce(min(lo, lo2), min), reduce(max(hi, hi2), max)};
 }
 
+struct Fused {
+  Floats operator()(Floats a, float b, float c) const { return fused_multiply_add(a, broadcast(b), broadcast(c)); }
+};
+
 /// Quantizes and packs `count` values, a multiple of kPackStep.
 template <int Bits, bool Noisy>
 void quantize(const float* x, int count, const math::AffineGroup& group, const std::uint8_t* noise, std::byte* packed) {
@@ -69,8 +73,8 @@ void quantize(const float* x, int count, const math::AffineGroup& group, const s
     Words codes[4];
     for (int j = 0; j < 4; ++j) {
       const int at = i + j * kLanes;
-      const Words own = Noisy ? load_lowest_bytes(noise + at, broadcast(math::kAffineNoise)) : Words{};
-      codes[j] = math::affine_quantize<Noisy, Floats, Words>(load<Floats>(x + at), group, own);
+      codes[j] = math::affine_steps<Noisy, Floats, Words>(load<Floats>(x + at), group, Fused{});
+      if (Noisy) codes[j] += load_bytes(noise + at);
     }
     pack_lanes<Bits, math::kAffineCodeBit<Noisy> / 8>(codes, packed + i / 8 * Bits);
   }

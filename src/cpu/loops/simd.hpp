@@ -123,6 +123,9 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
   return Floats(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
 }
 
+/// a * b + c, rounded once.
+inline Floats fused_multiply_add(Floats a, Floats b, Floats c) { return multiply_add(a, b, c); }
+
 /// The even (Odd = 0) or odd (Odd = 1) lanes of `a` and `b`, in turns: a0 b0 a2 b2 ..., or a1 b1 a3 b3 ...
 template <int Odd>
 inline Floats transpose(Floats a, Floats b) {
@@ -175,12 +178,6 @@ inline Register in_register(Register x) {
 /// Lanes from unsigned bytes and halves, and their lower bits to such.
 inline Words load_bytes(const std::uint8_t* address) {
   return Words(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
-}
-/// Lanes of which the lowest byte comes from memory and the others from `rest`.
-inline Words load_lowest_bytes(const std::uint8_t* address, Words rest) {
-  const __m512i from = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address)));
-  return Words(_mm512_mask_shuffle_epi8(__m512i(rest), 0x1111111111111111, bytes, from));
 }
 inline Words load_halves(const std::uint16_t* address) {
   return Words(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(address))));
@@ -251,6 +248,7 @@ inline Floats max(Floats a, Floats b) { return Floats(_mm256_max_ps(__m256(a), _
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
   return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
 }
+inline Floats fused_multiply_add(Floats a, Floats b, Floats c) { return multiply_add(a, b, c); }
 
 template <int Odd>
 inline Floats transpose(Floats a, Floats b) {
@@ -290,7 +288,6 @@ inline Floats lookup(const float (&table)[Count], Words index) {
 inline Words load_bytes(const std::uint8_t* address) {
   return Words(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
 }
-inline Words load_lowest_bytes(const std::uint8_t* address, Words rest) { return load_bytes(address) | rest; }
 inline Words load_halves(const std::uint16_t* address) {
   return Words(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
 }
@@ -348,6 +345,10 @@ inline Floats min(Floats a, Floats b) { return a < b ? a : b; }
 inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
 
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
+inline Floats fused_multiply_add(Floats a, Floats b, Floats c) {
+  return Floats{__builtin_fmaf(a[0], b[0], c[0]), __builtin_fmaf(a[1], b[1], c[1]), __builtin_fmaf(a[2], b[2], c[2]),
+                __builtin_fmaf(a[3], b[3], c[3])};
+}
 
 template <int Odd>
 inline Floats transpose(Floats a, Floats b) {
@@ -384,7 +385,6 @@ inline Floats lookup(const float (&table)[Count], Words index) {
 }
 
 inline Words load_bytes(const std::uint8_t* address) { return __builtin_convertvector(load<Bytes>(address), Words); }
-inline Words load_lowest_bytes(const std::uint8_t* address, Words rest) { return load_bytes(address) | rest; }
 inline Words load_halves(const std::uint16_t* address) { return __builtin_convertvector(load<Halves>(address), Words); }
 template <int Byte>
 inline Quads pick_bytes(Words a, Words b, Words c, Words d) {

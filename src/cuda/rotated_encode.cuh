@@ -1,0 +1,286 @@
+// The steps of encoding `rotated`. An encoder turns the numbers of one block into codes; there is one for binary32
+// elements and one for 16-bit ones.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/chunk.cuh"
+#include "cuda/hadamard.cuh"
+#include "cuda/rotated_tile.cuh"
+#include "cuda/values.cuh"
+#include "format/bits.hpp"
+
+namespace actzip::cuda {
+
+/// A group's mean as the residuals need it: for 16-bit elements, whose means are bf16 numbers, a pair of it.
+template <DType Type>
+class Mean {
+ public:
+  Mean() = default;
+  __device__ explicit Mean(float mean)
+      : word_(kPrecise<Type> ? math::bits_of(mean) : as_word(__floats2bfloat162_rn(mean, mean))) {}
+
+  [[nodiscard]] __device__ float value() const { return math::float_of(kPrecise<Type> ? word_ : word_ & 0xffff0000U); }
+  [[nodiscard]] __device__ bool finite() const { return fabsf(value()) < math::float_of(0x7f800000U); }
+  [[nodiscard]] __device__ std::uint32_t pair() const { return word_; }
+
+ private:
+  std::uint32_t word_;
+};
+
+/// Elements less their mean, with their signs. Absent elements are 0. For bf16 both numbers are terms as they are, so
+/// that nothing is rounded.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ Terms<2> residual(const Chunk<Storage<Type>>& chunk, Mean<Type> mean,
+                                                           int count, const TileSigns& signs, int block) {
+  Terms<2> terms;
+  if constexpr (Type == DType::bf16) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      terms.w[0][k] = flip_pair(chunk.w[k], signs.of_pair(block, k));
+      terms.w[1][k] = flip_others(mean.pair(), signs.of_pair(block, k));
+    }
+  } else {
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] = widen<Type>(chunk, i) - mean.value();
+    terms = Terms<2>(values);
+    terms.flip([&](int k) { return signs.of_pair(block, k); });
+  }
+  if (count < kChunk) {  // a constant of 8 in tiles that are full
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const std::uint32_t present = (2 * k < count ? 0xffffU : 0U) | (2 * k + 1 < count ? 0xffff0000U : 0U);
+      terms.w[0][k] &= present;
+      terms.w[1][k] &= present;
+    }
+  }
+  return terms;
+}
+
+/// Codes of eight coefficients of a group with root mean square `sigma`; `product` becomes the sum of |y| * level.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_coefficients(const float (&y)[kChunk], float sigma,
+                                                                             float& product) {
+  std::uint32_t codes[kChunk];
+  product = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const float magnitude = fabsf(y[i]);
+    float level = math::level<Bits>(0);
+    codes[i] = math::bits_of(y[i]) >> 31 << (Bits - 1);
+#pragma unroll
+    for (int k = 0; k + 1 < math::kLevelCount<Bits>; ++k) {
+      const bool above = magnitude > math::level_cut<Bits>(k) * sigma;
+      level = above ? math::level<Bits>(k + 1) : level;
+      codes[i] += above ? 1U : 0U;
+    }
+    product = fmaf(magnitude, level, product);
+  }
+  return static_cast<std::uint32_t>(format::pack8<Bits>(codes));
+}
+
+/// Of a pair of coefficients with root mean square 1, for 2 bits: twice its levels, of which bits 14 and 30 say whether
+/// they are the upper ones. Products and sums alone, because comparisons and logic are what the other steps are made
+/// of: a number above the cut, however little, is far above 1 after the first, which stops there.
+[[nodiscard]] __device__ __forceinline__ __half2 twice_levels(__half2 magnitude) {
+  constexpr float kSteep = 0x1p14F;
+  const __half2 above =
+      __hfma2_sat(magnitude, __float2half2_rn(kSteep), __float2half2_rn(-kSteep * math::level_cut<2>(0)));
+  const __half2 lower = __float2half2_rn(2.0F * math::level<2>(0));
+  const __half2 step = __float2half2_rn(2.0F * (math::level<2>(1) - math::level<2>(0)));
+  static_assert(2.0F * math::level<2>(0) < 2.0F && 2.0F * math::level<2>(1) >= 2.0F, "bit 14 of f16 parts them");
+  return __hfma2(above, step, lower);
+}
+
+/// The code of a pair of coefficients, in the highest bits of each half, with something below it; adds |y| * level to
+/// `product`. Two numbers at a time: comparisons give masks, and code and level are read off them. Bit j of a count of
+/// cuts changes at every 2^j-th cut, and the level's bits change by the difference of two levels.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_pair(std::uint32_t pair, __half2& product) {
+  constexpr int kCuts = math::kLevelCount<Bits> - 1;
+  constexpr auto kPair = [](float x) { return math::f32_to_f16(x) * 0x00010001U; };
+  const __half2 magnitude = __habs2(as_packed<__half2>(pair));
+  if constexpr (Bits == 2) {
+    const __half2 levels = twice_levels(magnitude);
+    product = __hfma2(magnitude, levels, product);
+    return select_bits(pair, as_word(levels), 0x80008000U);
+  }
+  std::uint32_t level = opaque(kPair(math::level<Bits>(0)));
+  std::uint32_t planes[Bits] = {};
+#pragma unroll
+  for (int cut = 0; cut < kCuts; ++cut) {
+    const std::uint32_t limit = kPair(math::level_cut<Bits>(cut));
+    const std::uint32_t step = kPair(math::level<Bits>(cut)) ^ kPair(math::level<Bits>(cut + 1));
+    const std::uint32_t above = __hgt2_mask(magnitude, as_packed<__half2>(limit));
+    level ^= step & above;
+#pragma unroll
+    for (int j = 0; j < Bits - 1; ++j) {
+      if ((cut + 1) % (1 << j) == 0) planes[j] ^= above;
+    }
+  }
+  product = __hfma2(magnitude, as_packed<__half2>(level), product);
+#pragma unroll
+  for (int j = Bits - 2; j >= 0; --j) {
+    pair = select_bits(pair, planes[j], 0x00010001U * (0xffffU & ~((1U << (17 - Bits + j)) - 1U)));
+  }
+  return pair;
+}
+
+/// What quantize_pair() multiplies levels by.
+template <int Bits>
+inline constexpr float kLevelUnit = Bits == 2 ? 2.0F : 1.0F;
+
+/// Codes of eight coefficients of a group with root mean square 1; `product` becomes two parts of the sum of
+/// |y| * level * kLevelUnit.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_pairs(const std::uint32_t (&y)[4], __half2& product) {
+  constexpr std::uint32_t kHighest = 0x01010101U * (0xffU & ~(0xffU >> Bits));
+  product = as_packed<__half2>(0U);
+  std::uint32_t bytes[2];
+#pragma unroll
+  for (int quad = 0; quad < 2; ++quad) {
+    const std::uint32_t low = quantize_pair<Bits>(y[2 * quad], product);
+    const std::uint32_t high = quantize_pair<Bits>(y[2 * quad + 1], product);
+    bytes[quad] = __byte_perm(low, high, 0x7531) & kHighest;
+  }
+  return static_cast<std::uint32_t>(pack_bytes<Bits, 8 - Bits>(bytes[0], bytes[1]));
+}
+
+/// Encodes binary32 elements: transforms in sums of two bf16 terms.
+class PreciseEncoder {
+ public:
+  using Product = float;
+  template <int Bits>
+  static constexpr float kUnit = 1.0F;                ///< of products
+  static constexpr Layout kLayout = Layout::spatial;  ///< of what start() gives
+
+  __device__ PreciseEncoder(math::HashKey key, std::int64_t tile, int lane, int group)
+      : rotation_(key, tile, lane, group), sums_(lane, group) {}
+
+  [[nodiscard]] __device__ const TileSigns& signs() const { return rotation_.first; }
+
+  /// The sums of the blocks' groups.
+  __device__ void sums(const Chunk<float> (&chunks)[kBlocks], float (&out)[kBlocks]) const {
+    float own[kBlocks] = {};
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) own[b] += widen<DType::f32>(chunks[b], i);
+    }
+    const float sum = sums_.reduce(own);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) out[b] = sums_.of_block(sum, b);
+  }
+
+  /// Numbers whose squares add up to those of the coefficients, from numbers that have their first signs: here the
+  /// coefficients, H D2 H.
+  __device__ void start(const Terms<2>& in, int block, float (&y)[kChunk]) const {
+    float once[kChunk];
+    rotation_.hadamard.template forward<2>(in, once);
+    Terms<2> between(once);
+    between.flip([&](int k) { return rotation_.second.of_pair(block, k); });
+    rotation_.hadamard.template backward<2>(between, y);
+  }
+
+  /// What finish() needs of a group: where its cuts lie.
+  [[nodiscard]] __device__ float unit(float inverse_sigma) const { return 1.0F / inverse_sigma; }
+
+  /// Codes; `product` becomes the sum of |y| * level, in units of the root mean square.
+  template <int Bits>
+  [[nodiscard]] __device__ std::uint32_t finish(const float (&y)[kChunk], float sigma, int /*block*/,
+                                                float& product) const {
+    const std::uint32_t packed = quantize_coefficients<Bits>(y, sigma, product);
+    product = __fdividef(product, sigma);
+    return packed;
+  }
+
+ private:
+  Rotation<Hadamard> rotation_;
+  GroupSums<Layout::spatial> sums_;
+};
+
+/// f16 elements rounded to bf16: good enough for a mean.
+[[nodiscard]] __device__ __forceinline__ Chunk<std::uint16_t> as_bf16(const Chunk<std::uint16_t>& chunk) {
+  Chunk<std::uint16_t> result;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    result.w[k] = as_word(__floats2bfloat162_rn(widen<DType::f16>(chunk, 2 * k), widen<DType::f16>(chunk, 2 * k + 1)));
+  }
+  return result;
+}
+
+/// Encodes 16-bit elements. After the first product the numbers of a group are brought to a common size, so that f16
+/// holds them; coefficients come out with a root mean square of 1, and cuts are constants.
+template <DType Type>
+class HalfEncoder {
+ public:
+  using Product = __half2;
+  template <int Bits>
+  static constexpr float kUnit = kLevelUnit<Bits>;
+  static constexpr Layout kLayout = Layout::coefficient;
+
+  __device__ HalfEncoder(math::HashKey key, std::int64_t tile, int lane, int group)
+      : rotation_(key, tile, lane, group), unit_(group == 256 ? 0x1p-6F : 0x1p-5F) {}
+
+  [[nodiscard]] __device__ const TileSigns& signs() const { return rotation_.first; }
+
+  __device__ void sums(const Chunk<std::uint16_t> (&chunks)[kBlocks], float (&out)[kBlocks]) const {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      if constexpr (Type == DType::bf16) {
+        out[b] = rotation_.hadamard.sum(chunks[b]);
+      } else {
+        out[b] = rotation_.hadamard.sum(as_bf16(chunks[b]));
+      }
+    }
+  }
+
+  __device__ void start(const Terms<2>& in, int /*block*/, float (&y)[kChunk]) const {
+    rotation_.hadamard.start(in, y);
+  }
+
+  /// What the numbers are multiplied by: the transforms that are left and start() made them larger by 1 / unit_.
+  [[nodiscard]] __device__ float unit(float inverse_sigma) const { return inverse_sigma * unit_; }
+
+  template <int Bits>
+  [[nodiscard]] __device__ std::uint32_t finish(const float (&y)[kChunk], float unit, int block,
+                                                Product& product) const {
+    std::uint32_t pairs[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) pairs[k] = as_word(__floats2half2_rn(y[2 * k] * unit, y[2 * k + 1] * unit));
+    rotation_.hadamard.finish_forward(pairs);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) pairs[k] = flip_pair(pairs[k], rotation_.second.of_pair(block, k));
+    rotation_.hadamard.backward(pairs);
+    return quantize_pairs<Bits>(pairs, product);
+  }
+
+ private:
+  Rotation<EncodingHadamard> rotation_;
+  float unit_;
+};
+
+template <DType Type>
+using Encoder = std::conditional_t<kPrecise<Type>, PreciseEncoder, HalfEncoder<Type>>;
+
+/// Which of eight elements are not zero, one bit each.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t nonzero_bits(const Chunk<Storage<Type>>& chunk) {
+  std::uint32_t bits = 0;
+  if constexpr (Type == DType::f32) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) bits |= (chunk.w[i] << 1) != 0 ? 1U << i : 0U;
+    return bits;
+  } else {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      // A magnitude that is not 0 carries into bits 15 and 31.
+      const std::uint32_t carried = ((chunk.w[k] & 0x7fff7fffU) + 0x7fff7fffU) & 0x80008000U;
+      bits |= carried >> (15 - 2 * k);
+    }
+    return (bits | bits >> 15) & 0xffU;
+  }
+}
+
+}  // namespace actzip::cuda
