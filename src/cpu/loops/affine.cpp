@@ -1,4 +1,5 @@
-// affine: format.md, section 6. A group is widened, measured, quantized to bytes and packed, all in the first cache.
+// affine: format.md, section 6. A group is measured, quantized to bytes and packed, all in the first cache; elements
+// are widened wherever they are read, which costs less than to write them down.
 #include "math/affine.hpp"
 
 #include "cpu/loops/elements.hpp"
@@ -16,8 +17,11 @@ class Scratch {
  public:
   explicit Scratch(int group) : room_(round_up(group, kPackStep)) {}
 
-  /// Values of group `g`; those of the one before are kept.
-  float* values(std::int64_t g) { return reinterpret_cast<float*>(memory_) + g % 2 * room_; }
+  /// Elements of group `g`; those of the one before are kept.
+  template <class T>
+  T* elements(std::int64_t g) {
+    return reinterpret_cast<T*>(memory_ + g % 2 * 4 * room_);
+  }
   std::uint8_t* noise() { return memory_ + 8 * room_; }
   std::uint8_t* codes() { return memory_ + 9 * room_; }
   std::byte* packed() { return reinterpret_cast<std::byte*>(memory_) + 10 * room_; }
@@ -42,16 +46,17 @@ struct Extremes {
   float hi;
 };
 
-/// Of `count` values, a multiple of 2 * kLanes; both are NaN if any value is.
-Extremes extremes(const float* x, int count) {
-  Floats lo = load<Floats>(x);
+/// Of `count` elements, a multiple of 2 * kLanes; both are NaN if any is.
+template <DType Type>
+Extremes extremes(const Storage<Type>* x, int count) {
+  Floats lo = load_widened<Type>(x);
   Floats hi = lo;
   Floats lo2 = lo;
   Floats hi2 = lo;
   NanWatch nan;
   for (int i = 0; i < count; i += 2 * kLanes) {
-    const Floats a = load<Floats>(x + i);
-    const Floats b = load<Floats>(x + i + kLanes);
+    const Floats a = load_widened<Type>(x + i);
+    const Floats b = load_widened<Type>(x + i + kLanes);
     lo = min(a, lo);
     hi = max(a, hi);
     lo2 = min(b, lo2);
@@ -66,14 +71,15 @@ struct Fused {
   Floats operator()(Floats a, float b, float c) const { return fused_multiply_add(a, broadcast(b), broadcast(c)); }
 };
 
-/// Quantizes and packs `count` values, a multiple of kPackStep.
-template <int Bits, bool Noisy>
-void quantize(const float* x, int count, const math::AffineGroup& group, const std::uint8_t* noise, std::byte* packed) {
+/// Quantizes and packs `count` elements, a multiple of kPackStep.
+template <DType Type, int Bits, bool Noisy>
+void quantize(const Storage<Type>* x, int count, const math::AffineGroup& group, const std::uint8_t* noise,
+              std::byte* packed) {
   for (int i = 0; i < count; i += kPackStep) {
     Words codes[4];
     for (int j = 0; j < 4; ++j) {
       const int at = i + j * kLanes;
-      codes[j] = math::affine_steps<Noisy, Floats, Words>(load<Floats>(x + at), group, Fused{});
+      codes[j] = math::affine_steps<Noisy, Floats, Words>(load_widened<Type>(x + at), group, Fused{});
       if (Noisy) codes[j] += load_bytes(noise + at);
     }
     pack_lanes<Bits, math::kAffineCodeBit<Noisy> / 8>(codes, packed + i / 8 * Bits);
@@ -81,35 +87,43 @@ void quantize(const float* x, int count, const math::AffineGroup& group, const s
 }
 
 /// A group that has been read.
+template <DType Type>
 struct Measured {
   format::GroupRange range;
-  const float* x;  ///< its values, and behind them some of its own up to a multiple of kPackStep
+  const Storage<Type>* x;  ///< its elements, and behind them some of its own up to a multiple of kPackStep
   math::AffineGroup group;
 };
 
-template <int Bits>
-Measured measure(const Affine& spec, const codec::EncodeJob& job, std::int64_t g, FloatReader& reader, float* buffer) {
-  Measured result;
+template <DType Type, int Bits>
+Measured<Type> measure(const Affine& spec, const codec::EncodeJob& job, std::int64_t g, Reader<Storage<Type>>& reader,
+                       Storage<Type>* buffer) {
+  Measured<Type> result;
   result.range = format::group_range(job.geometry, g);
   const int count = result.range.count;
   const int padded = round_up(count, kPackStep);
-  result.x = padded == count ? reader.next(count, buffer) : reader.read(count, buffer);
-  for (int i = count; i < padded; ++i) buffer[i] = buffer[0];
-  const Extremes found = extremes(result.x, padded);
+  result.x = reader.next(count, buffer);
+  if (padded != count) {
+    if (result.x != buffer) __builtin_memcpy(buffer, result.x, static_cast<std::size_t>(count) * sizeof(*buffer));
+    for (int i = count; i < padded; ++i) buffer[i] = buffer[0];
+    result.x = buffer;
+  }
+  const Extremes found = extremes<Type>(result.x, padded);
   result.group = math::affine_group<Bits>(found.lo, found.hi, spec.stats);
   return result;
 }
 
 /// A group is measured before the one in front of it is quantized: the steps of the one fill the waits of the other.
-template <int Bits, bool Noisy>
+template <DType Type, int Bits, bool Noisy>
 __attribute__((flatten)) void encode_groups(const Affine& spec, const codec::EncodeJob& job, math::HashKey key,
                                             Range groups) {
+  using T = Storage<Type>;
   Scratch scratch(job.geometry.group);
-  FloatReader reader(job.src, format::group_range(job.geometry, groups.first).first);
-  Measured next = measure<Bits>(spec, job, groups.first, reader, scratch.values(groups.first));
+  Reader<T> reader(job.src, format::group_range(job.geometry, groups.first).first);
+  const auto read = [&](std::int64_t g) { return measure<Type, Bits>(spec, job, g, reader, scratch.elements<T>(g)); };
+  Measured<Type> next = read(groups.first);
   for (std::int64_t g = groups.first; g < groups.last; ++g) {
-    const Measured now = next;
-    if (g + 1 < groups.last) next = measure<Bits>(spec, job, g + 1, reader, scratch.values(g + 1));
+    const Measured<Type> now = next;
+    if (g + 1 < groups.last) next = read(g + 1);
     store_stats(job.dst + job.sections.stats, spec.stats, g, {now.group.min, now.group.step});
 
     std::byte* const dst = job.dst + codes_offset(job.geometry, job.sections, now.range, Bits);
@@ -120,7 +134,7 @@ __attribute__((flatten)) void encode_groups(const Affine& spec, const codec::Enc
     }
     if (Noisy) fill_noise(key, g, job.geometry.group, scratch.noise());
     const bool whole = padded == now.range.count;
-    quantize<Bits, Noisy>(now.x, padded, now.group, scratch.noise(), whole ? dst : scratch.packed());
+    quantize<Type, Bits, Noisy>(now.x, padded, now.group, scratch.noise(), whole ? dst : scratch.packed());
     if (!whole) copy_packed(dst, scratch.packed(), now.range.count, Bits);
   }
 }
@@ -149,8 +163,10 @@ void decode_groups(const Affine& spec, const codec::DecodeJob& job, math::HashKe
 
 template <int Bits>
 void encode_bits(const Affine& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
-  const bool noisy = spec.rounding != Rounding::nearest;
-  (noisy ? encode_groups<Bits, true> : encode_groups<Bits, false>)(spec, job, key, groups);
+  with_float_type(job.src.dtype, [&]<DType Type>() {
+    const bool noisy = spec.rounding != Rounding::nearest;
+    (noisy ? encode_groups<Type, Bits, true> : encode_groups<Type, Bits, false>)(spec, job, key, groups);
+  });
 }
 
 template <int Bits>
