@@ -1,0 +1,69 @@
+// Which operator runs on this thread, and what it was given: a stack kept by a thread-local callback of torch's
+// RecordFunction.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actzip/policy.hpp"
+
+namespace actzip::torch {
+
+inline constexpr int kMaxArguments = 12;
+
+/// What is known about an operator, for all its calls. Never destroyed.
+struct OperatorInfo {
+  std::string name;                    ///< without namespace and overload
+  std::vector<std::string> arguments;  ///< their names; empty for what is no operator of torch's
+};
+
+/// One running operator.
+struct Frame {
+  const char* name = nullptr;      ///< as torch calls it: "aten::addmm"
+  const char* overload = nullptr;
+  int count = 0;                                             ///< of the arguments that are looked at
+  std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
+  std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number
+  int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output
+};
+
+/// A slot without its name: cheap to find for each save, named once for each site.
+struct SlotCode {
+  static constexpr int kResult = kMaxArguments;
+  static constexpr int kOther = kMaxArguments + 1;
+  int value = kOther;  ///< an argument's position, kResult, or kOther + n
+  bool operator==(const SlotCode&) const = default;
+};
+
+/// An operator that saves, and the slot.
+struct Saver {
+  const OperatorInfo* op = nullptr;
+  SlotCode slot;
+  OperatorFacts facts;
+};
+
+/// Listens on this thread while it lives. They nest; one listens.
+class OperatorScope {
+ public:
+  OperatorScope();
+  OperatorScope(const OperatorScope&) = delete;
+  OperatorScope& operator=(const OperatorScope&) = delete;
+  ~OperatorScope();
+};
+
+/// Who saves `tensor` now, on this thread.
+Saver current_saver(const at::Tensor& tensor);
+
+std::string slot_name(const OperatorInfo& op, SlotCode slot);
+
+/// The path of the module whose forward runs on this thread; null if none is known. Paths are compared by address.
+const std::string* current_module();
+void enter_module(const std::string* path);
+/// Leaves `path` and whatever was entered after it and not left.
+void leave_module(const std::string* path);
+
+}  // namespace actzip::torch
