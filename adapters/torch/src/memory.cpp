@@ -1,11 +1,11 @@
 #include "memory.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <ATen/ops/zeros.h>
 
 #include <cstring>
 #include <memory>
@@ -39,7 +39,7 @@ c10::Stream torch_stream(const Stream& stream) {
   const c10::Stream standard = guard.getDefaultStream(device);
   if (standard.native_handle() == stream.handle()) return standard;
   // torch numbers foreign streams by their handle.
-  return {c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream.handle())};
+  return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream.handle()));
 }
 
 Allocation own(c10::Storage storage) {
@@ -51,8 +51,7 @@ class TorchMemory final : public Memory {
  public:
   Allocation allocate(std::size_t bytes, const Stream& stream) override {
     const c10::Device device = torch_device(stream);
-    c10::OptionalDeviceGuard guard;
-    if (!device.is_cpu()) guard.reset_device(device);
+    const c10::DeviceGuard guard(device);
     c10::Allocator* allocator = c10::GetAllocator(device.type());
     return own(c10::Storage(c10::Storage::use_byte_size_t{}, bytes, allocator->allocate(bytes), allocator, false));
   }

@@ -135,9 +135,10 @@ bool is_own_result(const at::Tensor& tensor) {
 }
 
 SlotCode slot_of(const at::Tensor& tensor, Frame& frame) {
-  const auto* end = frame.tensors.data() + frame.count;
-  const auto* found = std::find(frame.tensors.data(), end, tensor.unsafeGetTensorImpl());
-  if (found != end) return {static_cast<int>(found - frame.tensors.data())};
+  const auto end = frame.tensors.begin() + frame.count;
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const auto found = std::find(frame.tensors.begin(), end, impl);
+  if (found != end) return {static_cast<int>(found - frame.tensors.begin())};
   if (is_own_result(tensor)) return {SlotCode::kResult};
   return {SlotCode::kOther + frame.other_saves++};
 }

@@ -1,6 +1,5 @@
 #include "parameters.hpp"
 
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
