@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core and the program."""
+"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters and the program."""
 
 import re
 import sys
@@ -19,6 +19,7 @@ LAW = {
     "src/store": ["actzip/", "store/"],
     "src/session": ["actzip/", "format/", "store/", "session/"],
     "src": ["actzip/"],
+    "adapters/torch": ["actzip/", "convert.hpp", "engine.hpp", "memory.hpp", "operators.hpp", "parameters.hpp", "session_impl.hpp"],
     "cli": ["actzip/", "build_info.hpp"],
     "examples": ["actzip/"],
 }
@@ -37,7 +38,7 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder != "examples" and name.startswith(FRAMEWORKS):
+    if folder not in ("examples", "adapters/torch") and name.startswith(FRAMEWORKS):
         return "is a framework's header; adapters alone may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
@@ -53,7 +54,7 @@ def problem(path, folder, quote, name):
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "cli", "examples"):
+    for top in ("include", "src", "adapters", "cli", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue
