@@ -61,7 +61,7 @@ enum class Role : std::uint8_t {
 struct SavedTensor {
   ConstTensorView view;  ///< data may be null and dtype meaningless if the role is not `activation`
   Role role = Role::activation;
-  std::string_view role_reason;  ///< for the report, if the role is not `activation`
+  std::string_view role_reason;  ///< for the report, if the role is not `activation`; a literal
   std::size_t bytes = 0;         ///< of its elements; for roles whose view says nothing
   Identity identity;             ///< of its storage
   std::uint32_t version = 0;     ///< changes when it is modified in place

@@ -21,7 +21,7 @@ class Blob {
     Seed seed{0};
     Stream stream;     ///< the one it was encoded on; on the CPU its executor is not used again
     Allocation bytes;  ///< empty unless encoded
-    std::string site;
+    const std::string* site = nullptr;  ///< its name, in the state
   };
 
   Blob(std::shared_ptr<session::State> state, Contents contents)

@@ -84,10 +84,10 @@ Found ShareTable::find(const ShareKeys& keys, const Want& want) {
   return found;
 }
 
-void ShareTable::insert(const std::shared_ptr<Blob>& blob, const Want& have, SiteId site) {
+void ShareTable::insert(const std::shared_ptr<Blob>& blob, const Want& have, Site& site) {
   const std::lock_guard lock(mutex_);
   for (const ShareKey* key : {&blob->keys.storage, &blob->keys.source}) {
-    if (key->memory != 0) entries_[*key].push_back({blob.get(), blob, have, site});
+    if (key->memory != 0) entries_[*key].push_back({blob.get(), blob, have, &site});
   }
 }
 

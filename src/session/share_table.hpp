@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -13,6 +12,8 @@
 #include "format/element_order.hpp"
 
 namespace actzip::session {
+
+struct Site;
 
 /// Two tensors with equal keys hold the same elements in the same order.
 struct ShareKey {
@@ -47,13 +48,13 @@ bool serves(const Want& have, const Want& want);
 
 struct Found {
   std::shared_ptr<const Blob> blob;  ///< null if nothing kept serves
-  std::optional<SiteId> mask_of;     ///< a ReLU's site that keeps the same memory as a mask alone
+  Site* mask_of = nullptr;           ///< a ReLU's site that keeps the same memory as a mask alone
 };
 
 class ShareTable {
  public:
   Found find(const ShareKeys& keys, const Want& want);
-  void insert(const std::shared_ptr<Blob>& blob, const Want& have, SiteId site);
+  void insert(const std::shared_ptr<Blob>& blob, const Want& have, Site& site);
   void erase(const Blob& blob);
 
  private:
@@ -61,7 +62,7 @@ class ShareTable {
     const Blob* blob;
     std::weak_ptr<const Blob> holder;
     Want have;
-    SiteId site;
+    Site* site;
   };
   struct Hash {
     std::size_t operator()(const ShareKey& key) const noexcept;

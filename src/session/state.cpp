@@ -13,19 +13,17 @@
 
 namespace actzip::session {
 
-/// What the report will say about one save.
-struct State::Outcome {
-  std::string codec;
-  std::size_t before = 0;
-  std::size_t after = 0;
-  std::string reason;
-};
-
 namespace {
 
-constexpr std::string_view kAsIs = "as is";
-constexpr std::string_view kShapeOnly = "shape only";
-constexpr std::string_view kShared = "shared";
+std::string codec_text(const Outcome& outcome) {
+  switch (outcome.kind) {
+    case Outcome::Kind::as_is: return "as is";
+    case Outcome::Kind::shape_only: return "shape only";
+    case Outcome::Kind::shared: return "shared";
+    case Outcome::Kind::encoded: break;
+  }
+  return to_string(outcome.spec);
+}
 
 std::string name_of(const SiteKey& key) {
   std::string name;
@@ -116,95 +114,88 @@ SiteId State::site(const SiteKey& key) {
   return place->second;
 }
 
-const std::string& State::site_name(SiteId site) const {
+Site& State::site_at(SiteId id) {
   const std::lock_guard lock(mutex_);
-  return sites_[site.value].name;
+  return sites_[id.value];
 }
 
-Choice State::decide(SiteId site, const SavedTensor& tensor) const {
+const std::string& State::site_name(SiteId site) { return site_at(site).name; }
+
+Choice State::decide(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
   const std::int64_t elems = unique_elems(tensor.view.shape);
   if (elems < options_.min_elems) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
-  const PolicyRow* row = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    row = sites_[site.value].row;
-  }
-  return policy_.choose(*row, tensor.view.dtype, elems, tensor.facts);
+  return policy_.choose(*site.row, tensor.view.dtype, elems, tensor.facts);
 }
 
-Kept State::keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
+Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
+  Site& site = site_at(id);
   const Choice choice = decide(site, tensor);
   Outcome outcome;
   outcome.reason = choice.reason;
   Kept kept;
-  kept.how = choice.keep;
-  if (tensor.role == Role::parameter) {
-    outcome.codec = kAsIs;
-  } else if (choice.keep == Keep::shape_only) {
-    outcome.codec = kShapeOnly;
-    outcome.before = shared.find(share_keys(tensor, stream), want_of(choice)).blob ? 0 : tensor_bytes(tensor);
-    if (options_.dry) kept.how = Keep::as_is;
-  } else if (tensor.role == Role::unsupported) {
-    outcome = {std::string(kAsIs), tensor.bytes, tensor.bytes, outcome.reason};
-  } else {
-    kept = keep_encoded(site, tensor, choice, stream, memory, outcome);
+  if (tensor.role == Role::unsupported) {
+    outcome.before = outcome.after = tensor.bytes;
+  } else if (tensor.role == Role::activation) {
+    kept = keep_memory(site, tensor, choice, stream, memory, outcome);
   }
   record(site, tensor, outcome);
   return kept;
 }
 
-/// Activations that hold memory of their own: shared with an earlier save, kept as they are, or encoded.
-Kept State::keep_encoded(SiteId site, const SavedTensor& tensor, const Choice& choice, const Stream& stream,
-                         Memory& memory, Outcome& outcome) {
-  const ShareKeys keys = share_keys(tensor, stream);
+/// Activations hold memory of their own: shared with an earlier save, kept as they are, encoded, or let go.
+Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream,
+                        Memory& memory, Outcome& outcome) {
+  ShareKeys keys = share_keys(tensor, stream);
   const Found found = shared.find(keys, want_of(choice));
+  if (choice.keep == Keep::shape_only) {
+    outcome.kind = Outcome::Kind::shape_only;
+    outcome.before = found.blob ? 0 : tensor_bytes(tensor);
+    return {options_.dry ? Keep::as_is : Keep::shape_only, false, nullptr};
+  }
   if (found.blob) {
     const Blob::Contents& have = found.blob->contents();
-    outcome = {std::string(kShared), 0, 0, fmt::format("kept by {}", have.site)};
+    outcome.kind = Outcome::Kind::shared;
+    outcome.shared_with = have.site;
     return {have.how, have.how == Keep::encoded && asks_for_plane(choice, *found.blob), found.blob};
   }
-  outcome.before = tensor_bytes(tensor);
-  std::shared_ptr<Blob> blob;
+  outcome.before = outcome.after = tensor_bytes(tensor);
   Want have = want_of(choice);
+  std::shared_ptr<Blob> blob;
   if (choice.keep == Keep::encoded) {
     have.spec = stored_spec(site, choice, found);
-    outcome.codec = to_string(have.spec);
+    outcome.kind = Outcome::Kind::encoded;
+    outcome.spec = have.spec;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape);
     if (!options_.dry) blob = encode_blob(site, tensor, have.spec, stream, memory);
-  } else {
-    outcome.codec = kAsIs;
-    outcome.after = outcome.before;
   }
   const Keep how = blob ? Keep::encoded : Keep::as_is;
   if (!blob) {
     Blob::Contents nothing;
-    nothing.site = site_name(site);
+    nothing.site = &site.name;
     blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
   }
-  blob->keys = keys;
+  blob->keys = std::move(keys);
   // In dry mode the table says what would be kept, so that the report counts as the real run would.
   shared.insert(blob, have, site);
   return {how, how == Keep::encoded && asks_for_plane(choice, *blob), blob};
 }
 
 /// A ReLU's result whose values are asked for as well is encoded once, with the mask plane; so both sides learn.
-CodecSpec State::stored_spec(SiteId site, const Choice& choice, const Found& found) {
-  const std::lock_guard lock(mutex_);
-  const auto with_plane = [](const CodecSpec& spec) {
-    CodecSpec result = spec;
-    if (auto* rotated = std::get_if<Rotated>(&result)) rotated->mask_plane = true;
-    return result;
+CodecSpec State::stored_spec(const Site& site, const Choice& choice, const Found& found) {
+  const auto with_plane = [](CodecSpec spec) {
+    if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = true;
+    return spec;
   };
-  if (found.mask_of && std::holds_alternative<Rotated>(choice.spec)) {
-    sites_[found.mask_of->value].values = choice.spec;
+  const std::lock_guard lock(mutex_);
+  if (found.mask_of != nullptr && std::holds_alternative<Rotated>(choice.spec)) {
+    found.mask_of->values = choice.spec;
     return with_plane(choice.spec);
   }
-  const Site& self = sites_[site.value];
-  return choice.not_negative && self.values ? with_plane(*self.values) : choice.spec;
+  return choice.not_negative && site.values ? with_plane(*site.values) : choice.spec;
 }
 
-std::shared_ptr<Blob> State::encode_blob(SiteId site, const SavedTensor& tensor, const CodecSpec& spec,
+std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                          const Stream& stream, Memory& memory) {
   Blob::Contents contents{.how = Keep::encoded,
                           .spec = spec,
@@ -213,7 +204,7 @@ std::shared_ptr<Blob> State::encode_blob(SiteId site, const SavedTensor& tensor,
                           .seed = next_seed(),
                           .stream = stream,
                           .bytes = {},
-                          .site = site_name(site)};
+                          .site = &site.name};
   try {
     const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems);
     contents.bytes = store::device_store().reserve(size, stream, memory);
@@ -221,24 +212,20 @@ std::shared_ptr<Blob> State::encode_blob(SiteId site, const SavedTensor& tensor,
     const ByteSpan word = needs_word ? overflow_.word(stream, memory) : ByteSpan{};
     encode(spec, tensor.view, {contents.bytes.data, size, stream.device()}, contents.seed, stream, Segments{}, word);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", contents.site, error.what()));
+    throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
   }
   live_bytes += contents.bytes.size;
   return std::make_shared<Blob>(shared_from_this(), std::move(contents));
 }
 
-void State::record(SiteId id, const SavedTensor& tensor, const Outcome& outcome) {
+void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome) {
   const std::lock_guard lock(mutex_);
-  Site& site = sites_[id.value];
-  if (site.step != step_) order_.push_back(id);
+  if (site.step != step_) order_.push_back(&site);
   site.step = step_;
   ++site.saves;
-  site.last.shape = tensor.view.shape;
-  site.last.dtype = tensor.view.dtype;
-  site.last.codec = outcome.codec;
-  site.last.bytes_before = outcome.before;
-  site.last.bytes_after = outcome.after;
-  site.last.reason = outcome.reason;
+  site.shape = tensor.view.shape;
+  site.dtype = tensor.view.dtype;
+  site.last = outcome;
 }
 
 /// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs.
@@ -257,15 +244,20 @@ Report State::report() {
   report.index_overflow = overflow_.raised();
   const std::lock_guard lock(mutex_);
   report.steps = step_;
-  for (const SiteId id : order_) {
-    const Site& site = sites_[id.value];
-    SiteReport row = site.last;
-    row.site = site.name;
-    row.module = site.module;
-    row.op = site.op;
-    row.slot = site.slot;
-    row.ordinal = site.ordinal;
-    row.saves = site.saves;
+  for (const Site* site : order_) {
+    SiteReport row{.site = site->name,
+                   .module = site->module,
+                   .op = site->op,
+                   .slot = site->slot,
+                   .ordinal = site->ordinal,
+                   .shape = site->shape,
+                   .dtype = site->dtype,
+                   .codec = codec_text(site->last),
+                   .bytes_before = site->last.before,
+                   .bytes_after = site->last.after,
+                   .reason = std::string(site->last.reason),
+                   .saves = site->saves};
+    if (site->last.shared_with != nullptr) row.reason = fmt::format("kept by {}", *site->last.shared_with);
     report.bytes_before += row.bytes_before;
     report.bytes_after += row.bytes_after;
     report.sites.push_back(std::move(row));

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,18 @@
 
 namespace actzip::session {
 
+/// What was done with one saved tensor. Texts are literals: a save makes none.
+struct Outcome {
+  enum class Kind : std::uint8_t { as_is, shape_only, shared, encoded };
+  Kind kind = Kind::as_is;
+  CodecSpec spec = Copy{};                    ///< if encoded
+  const std::string* shared_with = nullptr;  ///< the name of the site that keeps it
+  std::size_t before = 0;
+  std::size_t after = 0;
+  std::string_view reason;
+};
+
+/// Names and row never change once it is made; the rest is guarded by the state's mutex.
 struct Site {
   std::string module;
   std::string op;
@@ -23,10 +36,13 @@ struct Site {
   int ordinal = 0;
   std::string name;
   const PolicyRow* row = nullptr;
+
   std::optional<CodecSpec> values;  ///< learned: somebody else asks for the values behind this site's mask
   std::int64_t step = -1;           ///< the last in which it was used
   std::int64_t saves = 0;
-  SiteReport last;                  ///< what changes from save to save; names are filled in when it is asked for
+  Shape shape;  ///< of the last tensor, as are the following
+  DType dtype = DType::f32;
+  Outcome last;
 };
 
 /// What was restored last, so that several savers of one tensor decode it once.
@@ -71,7 +87,7 @@ class State : public std::enable_shared_from_this<State> {
 
   void begin_step();
   SiteId site(const SiteKey& key);
-  const std::string& site_name(SiteId site) const;
+  const std::string& site_name(SiteId site);
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
   Report report();
 
@@ -80,15 +96,14 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<std::size_t> live_bytes{0};
 
  private:
-  struct Outcome;
-
-  Choice decide(SiteId site, const SavedTensor& tensor) const;
-  Kept keep_encoded(SiteId site, const SavedTensor& tensor, const Choice& choice, const Stream& stream,
-                    Memory& memory, Outcome& outcome);
-  CodecSpec stored_spec(SiteId site, const Choice& choice, const Found& found);
-  std::shared_ptr<Blob> encode_blob(SiteId site, const SavedTensor& tensor, const CodecSpec& spec,
+  [[nodiscard]] Site& site_at(SiteId id);
+  [[nodiscard]] Choice decide(const Site& site, const SavedTensor& tensor) const;
+  Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream, Memory& memory,
+                   Outcome& outcome);
+  CodecSpec stored_spec(const Site& site, const Choice& choice, const Found& found);
+  std::shared_ptr<Blob> encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                     const Stream& stream, Memory& memory);
-  void record(SiteId site, const SavedTensor& tensor, const Outcome& outcome);
+  void record(Site& site, const SavedTensor& tensor, const Outcome& outcome);
   Seed next_seed();
 
   const SessionOptions options_;
@@ -96,11 +111,11 @@ class State : public std::enable_shared_from_this<State> {
   OverflowWords overflow_;
   std::atomic<std::uint64_t> encoded_count_{0};
 
-  mutable std::mutex mutex_;  ///< of everything below
+  std::mutex mutex_;  ///< of everything below
   std::int64_t step_ = 0;
-  std::deque<Site> sites_;    ///< a deque: names and rows stay where they are
+  std::deque<Site> sites_;          ///< a deque: they stay where they are
   std::unordered_map<std::string, SiteId> site_by_name_;
-  std::vector<SiteId> order_;  ///< of the last step, in the order of first saves
+  std::vector<const Site*> order_;  ///< of the last step, in the order of first saves
 };
 
 }  // namespace actzip::session
