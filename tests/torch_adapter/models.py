@@ -69,7 +69,8 @@ class LlamaBlock(nn.Module):
         return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
     def rotate(self, x):
-        angles = torch.arange(x.shape[2])[:, None] / 100 ** (torch.arange(x.shape[3] // 2) / x.shape[3])
+        angles = torch.arange(x.shape[2], device=x.device)[:, None]
+        angles = angles / 100 ** (torch.arange(x.shape[3] // 2, device=x.device) / x.shape[3])
         angles = torch.cat([angles, angles], -1)
         half1, half2 = x.chunk(2, -1)
         return x * angles.cos() + torch.cat([-half2, half1], -1) * angles.sin()
@@ -110,7 +111,7 @@ def make(model_class):
 
 def loss_of(model, batch):
     output = model(batch)
-    return F.cross_entropy(output, torch.arange(len(output)) % output.shape[1])
+    return F.cross_entropy(output, torch.arange(len(output), device=output.device) % output.shape[1])
 
 
 def gradients(model, batch, session=None):

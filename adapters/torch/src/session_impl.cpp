@@ -133,13 +133,13 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   const auto dtype = to_dtype(tensor.scalar_type());
   saved.view.dtype = dtype.value_or(DType::u8);
   saved.role_reason = unsupported_reason(tensor);
+  if (tensor.has_storage()) saved.bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
   if (!saved.role_reason.empty()) {
     saved.role = Role::unsupported;
     return saved;
   }
   saved.view.shape = to_shape(tensor);
   saved.role_reason = parameter_reason(tensor, parameters, weight_slot);
-  saved.bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
   if (!saved.role_reason.empty()) {
     saved.role = Role::parameter;
     return saved;
