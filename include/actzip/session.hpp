@@ -26,7 +26,7 @@ namespace actzip {
 
 struct SessionOptions {
   std::string preset = "default";  ///< see Policy
-  std::optional<int> bits;         ///< see Policy
+  std::optional<int> bits = std::nullopt;  ///< see Policy
   std::int64_t min_elems = 1024;   ///< smaller tensors are kept as they are
   std::uint64_t seed = 0;          ///< of signs and dither; the framework's generator is never touched
   bool dry = false;                ///< compress nothing, report what would be done
