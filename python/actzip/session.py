@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from . import _C
 from .report import Report
@@ -50,23 +52,33 @@ class Session:
     ) -> None:
         self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry)
         self._pack, self._unpack = self._core.hook_pair()
-        self._listening: list[Any] = []
-        self._model = None
+        self._model = None if model is None else weakref.ref(model)
         if model is not None:
-            self._model = weakref.ref(model)
-            _name_modules(self, model)
+            self._enter_module, self._leave_module = self._core.module_hooks(model.named_modules())
 
     def __enter__(self) -> Session:
-        model = self._model and self._model()
-        if model is not None:  # again for each step: parameters may have been replaced or moved
-            self._core.register_parameters([*model.parameters(), *model.buffers()])
         _push_hooks(self._pack, self._unpack)
-        self._listening.append(_C.Listening(self._core))
+        _C.start_listening(self._core)
+        _entered.handles.append(self._watch_modules())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listening.pop()
+        for handle in _entered.handles.pop():
+            handle.remove()
+        _C.stop_listening()
         _pop_hooks()
+
+    def _watch_modules(self) -> tuple[Any, ...]:
+        """Hooks that are there while the scope lasts, so that nothing is left on the model."""
+        model = self._model and self._model()
+        if model is None:
+            return ()
+        # Again for each step: parameters may have been replaced or moved.
+        self._core.register_parameters([*model.parameters(), *model.buffers()])
+        return (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+        )
 
     def report(self) -> Report:
         """What the last step kept, by site. On a GPU it may wait for the device."""
@@ -78,19 +90,14 @@ class Session:
         return self._core.live_bytes()
 
 
-def _name_modules(session: Session, model: torch.nn.Module) -> None:
-    """Forward hooks that tell which module runs; they go with the session."""
-    handles = []
-    for path, module in model.named_modules():
-        enter, leave = session._core.module_hooks(path)
-        handles.append(module.register_forward_pre_hook(enter, prepend=True))
-        handles.append(module.register_forward_hook(leave, always_call=True))
-    weakref.finalize(session, _remove_all, handles)
+class _Entered(threading.local):
+    """What the scopes of this thread have to take away again."""
+
+    def __init__(self) -> None:
+        self.handles: list[tuple[Any, ...]] = []
 
 
-def _remove_all(handles: list[Any]) -> None:
-    for handle in handles:
-        handle.remove()
+_entered = _Entered()
 
 
 def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
@@ -119,7 +126,10 @@ _sessions: weakref.WeakKeyDictionary[torch.nn.Module, dict] = weakref.WeakKeyDic
 
 
 class Attachment:
-    """A model whose every forward in training runs in a session; ``remove()`` takes it off again."""
+    """A model whose every forward runs in a session; ``remove()`` takes it off again.
+
+    Copies of the model share the session. A model is pickled without it: remove it before.
+    """
 
     def __init__(self, model: torch.nn.Module, session: Session) -> None:
         self.session = session
@@ -127,6 +137,9 @@ class Attachment:
             model.register_forward_pre_hook(self._enter, prepend=True),
             model.register_forward_hook(self._leave, always_call=True),
         ]
+
+    def __deepcopy__(self, _: dict) -> Attachment:
+        return self
 
     def _enter(self, *_: object) -> None:
         self.session.__enter__()
@@ -136,7 +149,8 @@ class Attachment:
 
     def remove(self) -> None:
         """The model is as it was before; what was kept for a pending backward stays valid."""
-        _remove_all(self._handles)
+        for handle in self._handles:
+            handle.remove()
         self._handles = []
 
     def report(self) -> Report:

@@ -1,6 +1,8 @@
 """What is kept, for how long, and what happens when things go wrong."""
 
+import copy
 import gc
+import pickle
 import threading
 
 import actzip
@@ -274,6 +276,37 @@ def test_attach_and_remove():
     steps = handle.report().steps
     gradients(model, batch)
     assert handle.report().steps == steps
+
+
+def test_nothing_is_left_on_the_model():
+    model, batch = make(CNN)
+    session = actzip.Session(model)
+    gradients(model, batch, session)
+    pickle.loads(pickle.dumps(model))
+    for module in model.modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks
+    handle = actzip.attach(model)
+    gradients(copy.deepcopy(model), batch)
+    handle.remove()
+    pickle.dumps(model)
+
+
+def test_nested_scopes_the_innermost_serves():
+    x = torch.randn(64, 64, requires_grad=True)
+    outer, inner = actzip.Session(), actzip.Session()
+    with outer:
+        a = F.gelu(x * 2)
+        for _ in range(2):
+            with inner:
+                b = F.silu(a)
+        with outer:
+            c = F.silu(b)
+        d = F.gelu(c)
+    assert [site.site for site in inner.report().sites] == ["silu.self"]
+    assert [site.op for site in outer.report().sites] == ["gelu", "silu", "gelu"]
+    assert [site.ordinal for site in outer.report().sites] == [0, 0, 1]
+    d.sum().backward()
+    assert outer.live_bytes == inner.live_bytes == 0
 
 
 def test_func_transforms_refuse_clearly():

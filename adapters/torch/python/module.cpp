@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "actzip/error.hpp"
 #include "actzip/torch.hpp"
@@ -94,20 +94,28 @@ py::object new_builtin(PyMethodDef& definition, const py::object& self) {
   return py::reinterpret_steal<py::object>(function);
 }
 
-// Forward hooks of modules: what a module's forward saves carries its path.
+// torch's global module hooks, set while a scope lasts: what a module's forward saves carries its path, and nothing is
+// left on the module.
 
-struct ModulePath {
-  SessionPtr session;  ///< owns the text
-  const std::string* path;
+struct ModulePaths {
+  SessionPtr session;  ///< owns the texts
+  std::unordered_map<PyObject*, const std::string*> paths;
+
+  [[nodiscard]] const std::string* find(PyObject* module) const {
+    const auto found = paths.find(module);
+    return found == paths.end() ? nullptr : found->second;
+  }
 };
 
-PyObject* enter_hook(PyObject* self, PyObject* const* /*arguments*/, Py_ssize_t /*count*/) {
-  enter_module(capsule_value<ModulePath>(self, kModuleCapsule)->path);
+PyObject* enter_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  const auto* path = count > 0 ? capsule_value<ModulePaths>(self, kModuleCapsule)->find(arguments[0]) : nullptr;
+  if (path != nullptr) enter_module(path);
   Py_RETURN_NONE;
 }
 
-PyObject* leave_hook(PyObject* self, PyObject* const* /*arguments*/, Py_ssize_t /*count*/) {
-  leave_module(capsule_value<ModulePath>(self, kModuleCapsule)->path);
+PyObject* leave_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  const auto* path = count > 0 ? capsule_value<ModulePaths>(self, kModuleCapsule)->find(arguments[0]) : nullptr;
+  if (path != nullptr) leave_module(path);
   Py_RETURN_NONE;
 }
 
@@ -120,9 +128,14 @@ PyCFunction as_c_function(Function function) {
 PyMethodDef kEnterDefinition = {"actzip_enter", as_c_function(&enter_hook), METH_FASTCALL, "Enters a module's path."};
 PyMethodDef kLeaveDefinition = {"actzip_leave", as_c_function(&leave_hook), METH_FASTCALL, "Leaves a module's path."};
 
-std::pair<py::object, py::object> module_hooks(const Session& session, const std::string& path) {
-  const py::object self =
-      make_capsule(ModulePath{session.impl(), session.impl()->module_path(path)}, kModuleCapsule);
+/// A pair of forward hooks for the modules of `named`, an iterable of (path, module) as named_modules() gives it.
+std::pair<py::object, py::object> module_hooks(const Session& session, const py::iterable& named) {
+  ModulePaths paths{session.impl(), {}};
+  for (const py::handle item : named) {
+    const auto [path, module] = item.cast<std::pair<std::string, py::object>>();
+    paths.paths.emplace(module.ptr(), session.impl()->module_path(path));
+  }
+  const py::object self = make_capsule(std::move(paths), kModuleCapsule);
   return {new_builtin(kEnterDefinition, self), new_builtin(kLeaveDefinition, self)};
 }
 
@@ -137,15 +150,6 @@ void register_parameters(Session& session, const py::iterable& tensors) {
     session.impl()->parameters.add(THPVariable_Unpack(item.ptr()));
   }
 }
-
-/// What stands beside the hook pair in a scope: which operator saves.
-class Listening {
- public:
-  explicit Listening(const Session& session) { session.impl()->begin_step(); }
-
- private:
-  OperatorScope scope_;
-};
 
 SessionOptions make_options(std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
                             bool dry) {
@@ -168,7 +172,6 @@ PYBIND11_MODULE(_C, module) {
                       error.what());
     }
   });
-  py::class_<Listening>(module, "Listening").def(py::init<const Session&>());
   py::class_<Session>(module, "Session")
       .def(py::init([](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
                        bool dry) {
@@ -181,4 +184,8 @@ PYBIND11_MODULE(_C, module) {
       .def("live_bytes", &Session::live_bytes)
       .def("report_text", [](const Session& session) { return session.report().to_text(); })
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
+  module.def("start_listening", [](const Session& session) {
+    if (start_listening(session.impl().get())) session.impl()->begin_step();
+  });
+  module.def("stop_listening", &stop_listening);
 }

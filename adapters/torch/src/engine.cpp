@@ -102,14 +102,13 @@ void install_engine() {
 void set_python_resolver(PythonResolver resolver) { g_resolver.store(resolver, std::memory_order_release); }
 
 Scope::Scope(std::shared_ptr<SessionImpl> session) {
-  session->begin_step();
+  if (start_listening(session.get())) session->begin_step();
   t_scopes.push_back(std::move(session));
-  operators_ = std::make_unique<OperatorScope>();
 }
 
 Scope::~Scope() {
-  operators_.reset();
   t_scopes.pop_back();
+  stop_listening();
 }
 
 Session::Session(const SessionOptions& options) : impl_(std::make_shared<SessionImpl>(options)) { install_engine(); }

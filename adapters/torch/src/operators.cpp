@@ -22,7 +22,7 @@ struct ThreadState {
   std::deque<Frame> frames;  // a deque: a frame stays where it is while deeper ones are added
   std::size_t depth = 0;
   std::vector<const std::string*> modules;
-  int scopes = 0;
+  std::vector<const SessionImpl*> listeners;
   at::CallbackHandle callback = 0;
 };
 thread_local ThreadState t_state;
@@ -179,14 +179,20 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
 
 }  // namespace
 
-OperatorScope::OperatorScope() {
-  if (t_state.scopes++ > 0) return;
-  t_state.callback = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}).needsInputs(true));
+bool start_listening(const SessionImpl* session) {
+  auto& listeners = t_state.listeners;
+  if (listeners.empty()) {
+    t_state.callback = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}).needsInputs(true));
+  }
+  const bool is_new = std::ranges::find(listeners, session) == listeners.end();
+  listeners.push_back(session);
+  return is_new;
 }
 
-OperatorScope::~OperatorScope() {
-  if (--t_state.scopes == 0) at::removeCallback(t_state.callback);
+void stop_listening() {
+  t_state.listeners.pop_back();
+  if (t_state.listeners.empty()) at::removeCallback(t_state.callback);
 }
 
 Saver current_saver(const at::Tensor& tensor) {

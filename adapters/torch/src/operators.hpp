@@ -13,6 +13,8 @@
 
 namespace actzip::torch {
 
+class SessionImpl;
+
 inline constexpr int kMaxArguments = 12;
 
 /// What is known about an operator, for all its calls. Never destroyed.
@@ -46,14 +48,10 @@ struct Saver {
   OperatorFacts facts;
 };
 
-/// Listens on this thread while it lives. They nest; one listens.
-class OperatorScope {
- public:
-  OperatorScope();
-  OperatorScope(const OperatorScope&) = delete;
-  OperatorScope& operator=(const OperatorScope&) = delete;
-  ~OperatorScope();
-};
+/// Listens to this thread's operators between the two calls, which nest. Gives whether `session` was not listening yet:
+/// then it begins a step.
+bool start_listening(const SessionImpl* session);
+void stop_listening();
 
 /// Who saves `tensor` now, on this thread.
 Saver current_saver(const at::Tensor& tensor);

@@ -18,20 +18,16 @@
 
 namespace actzip::torch {
 
-class OperatorScope;
 class SessionImpl;
 
-/// While it lives, what autograd saves on this thread goes to the session. Scopes nest; they end on the thread they
-/// began on, in reverse order.
+/// While it lives, what autograd saves on this thread goes to the session. Scopes nest, the innermost serves; they end on
+/// the thread they began on, in reverse order. A session's outermost one begins a step.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<SessionImpl> session);
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
   ~Scope();
-
- private:
-  std::unique_ptr<OperatorScope> operators_;  ///< tells which operator saves
 };
 
 /// Thread-safe. It may be destroyed before backward, but not inside one of its scopes.
@@ -40,7 +36,7 @@ class Session {
   /// Throws actzip::Error for options outside their range.
   explicit Session(const SessionOptions& options = {});
 
-  /// Begins a step, and compresses until the scope ends.
+  /// Compresses on this thread until the scope ends.
   [[nodiscard]] Scope scope();
 
   /// Parameters and buffers: their memory is never compressed, nor are views and casts of it. Parameters that were not
