@@ -6,10 +6,11 @@ if(NOT ACTZIP_TORCH_DIR)
     find_program(ACTZIP_TORCH_PYTHON python3 REQUIRED)
   endif()
   execute_process(COMMAND ${ACTZIP_TORCH_PYTHON} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-                  OUTPUT_VARIABLE ACTZIP_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  if(NOT ACTZIP_TORCH_DIR)
+                  OUTPUT_VARIABLE torch_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(NOT torch_dir)
     message(FATAL_ERROR "${ACTZIP_TORCH_PYTHON} has no torch: install it, or set ACTZIP_TORCH_DIR or ACTZIP_TORCH_PYTHON")
   endif()
+  set(ACTZIP_TORCH_DIR ${torch_dir} CACHE PATH "The folder that holds torch's include/ and lib/" FORCE)
 endif()
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # the pool of torch's at::parallel_for

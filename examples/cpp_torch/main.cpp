@@ -7,13 +7,14 @@
 namespace {
 
 torch::Tensor gradient(torch::nn::Sequential& net, const torch::Tensor& x, actzip::torch::Session* session) {
+  const torch::Tensor labels = torch::arange(x.size(0)).remainder(10);
   net->zero_grad();
   torch::Tensor loss;
   if (session != nullptr) {
     const auto scope = session->scope();
-    loss = net->forward(x).square().mean();
+    loss = torch::cross_entropy_loss(net->forward(x), labels);
   } else {
-    loss = net->forward(x).square().mean();
+    loss = torch::cross_entropy_loss(net->forward(x), labels);
   }
   loss.backward();
   std::vector<torch::Tensor> parts;
@@ -25,8 +26,8 @@ torch::Tensor gradient(torch::nn::Sequential& net, const torch::Tensor& x, actzi
 
 int main() {
   torch::manual_seed(0);
-  torch::nn::Sequential net(torch::nn::Linear(256, 512), torch::nn::ReLU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({512})),
-                            torch::nn::Linear(512, 10));
+  torch::nn::Sequential net(torch::nn::Linear(256, 512), torch::nn::ReLU(),
+                            torch::nn::LayerNorm(torch::nn::LayerNormOptions({512})), torch::nn::Linear(512, 10));
   const torch::Tensor x = torch::randn({128, 256});
 
   actzip::torch::Session session;  // options by designated initialisers: session({.preset = "exact"})
@@ -36,5 +37,5 @@ int main() {
 
   const double cosine = torch::cosine_similarity(exact, compressed, 0).item<double>();
   std::printf("%scosine of the gradients: %.4f\n", session.report().to_text().c_str(), cosine);
-  return cosine > 0.95 && session.live_bytes() == 0 ? 0 : 1;
+  return cosine > 0.9 && session.live_bytes() == 0 ? 0 : 1;
 }

@@ -11,7 +11,7 @@ namespace actzip {
 
 /// Bytes on a device, and what keeps them alive.
 struct Allocation {
-  std::byte* data = nullptr;    ///< a multiple of 16
+  std::byte* data = nullptr;  ///< a multiple of 16
   std::size_t size = 0;
   std::shared_ptr<void> owner;  ///< the adapter's own object; the bytes are freed with its last copy
 };

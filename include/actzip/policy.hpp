@@ -1,4 +1,5 @@
-// What becomes of a saved tensor, decided from the operator that saves it. The rows are data: src/session/policy_table.cpp.
+// What becomes of a saved tensor, decided from the operator that saves it. The rows are data:
+// src/session/policy_table.cpp.
 #pragma once
 
 #include <cstdint>
@@ -53,16 +54,16 @@ enum class Keep : std::uint8_t { as_is, shape_only, encoded };
 
 struct Choice {
   Keep keep = Keep::as_is;
-  CodecSpec spec = Copy{};   ///< if encoded
-  std::string_view reason;   ///< of the row, or why nothing is done
+  CodecSpec spec = Copy{};    ///< if encoded
+  std::string_view reason;    ///< of the row, or why nothing is done
   bool not_negative = false;  ///< no element is below 0, so that a mask plane says the same as Mask{}
 };
 
 /// A preset, made concrete. A value: copy it, share it between threads.
 class Policy {
  public:
-  /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or the
-  /// text of a codec, which then serves all floating tensors alike ("affine:2"). `bits` replaces the 2 bits of the
+  /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or
+  /// the text of a codec, which then serves all floating tensors alike ("affine:2"). `bits` replaces the 2 bits of the
   /// default rows: 1 to 4 (rotated) or 8 (affine, nearest).
   /// Throws Error(invalid_spec) naming what is allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt);

@@ -25,11 +25,11 @@
 namespace actzip {
 
 struct SessionOptions {
-  std::string preset = "default";  ///< see Policy
+  std::string preset = "default";          ///< see Policy
   std::optional<int> bits = std::nullopt;  ///< see Policy
-  std::int64_t min_elems = 1024;   ///< smaller tensors are kept as they are
-  std::uint64_t seed = 0;          ///< of signs and dither; the framework's generator is never touched
-  bool dry = false;                ///< compress nothing, report what would be done
+  std::int64_t min_elems = 1024;           ///< smaller tensors are kept as they are
+  std::uint64_t seed = 0;                  ///< of signs and dither; the framework's generator is never touched
+  bool dry = false;                        ///< compress nothing, report what would be done
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
@@ -65,7 +65,7 @@ struct SavedTensor {
   std::size_t bytes = 0;         ///< of its elements; for roles whose view says nothing
   Identity identity;             ///< of its storage
   std::uint32_t version = 0;     ///< changes when it is modified in place
-  Identity source;               ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
+  Identity source;  ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
   OperatorFacts facts;
 };
 
@@ -73,8 +73,8 @@ class Blob;
 
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
 struct Kept {
-  Keep how = Keep::as_is;  ///< as_is: the adapter keeps the tensor itself, and this beside it
-  bool as_mask = false;    ///< the blob holds values, but this saver asked for the mask alone
+  Keep how = Keep::as_is;            ///< as_is: the adapter keeps the tensor itself, and this beside it
+  bool as_mask = false;              ///< the blob holds values, but this saver asked for the mask alone
   std::shared_ptr<const Blob> blob;  ///< null if nothing was encoded and nothing can be shared
 };
 

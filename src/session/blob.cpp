@@ -22,8 +22,8 @@ struct Encoded {
 Encoded mask_plane(const Blob::Contents& contents, const Allocation& bytes) {
   const auto& spec = std::get<Rotated>(contents.spec);
   const auto sections = format::sections(spec, format::geometry(spec, contents.elems, Segments{}), contents.dtype);
-  return {Mask{}, {bytes.data + sections.mask, bytes.size - static_cast<std::size_t>(sections.mask),
-                   contents.stream.device()}};
+  return {Mask{},
+          {bytes.data + sections.mask, bytes.size - static_cast<std::size_t>(sections.mask), contents.stream.device()}};
 }
 
 }  // namespace
@@ -41,8 +41,8 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   if (auto values = cache.find(key)) return *values;
 
   const Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
-  const Encoded encoded = kept.as_mask ? mask_plane(contents, bytes)
-                                       : Encoded{contents.spec, {bytes.data, bytes.size, stream.device()}};
+  const Encoded encoded =
+      kept.as_mask ? mask_plane(contents, bytes) : Encoded{contents.spec, {bytes.data, bytes.size, stream.device()}};
   Allocation values = memory.allocate(static_cast<std::size_t>(contents.elems) * dtype_bytes(contents.dtype), stream);
   Shape flat;
   flat.rank = 1;

@@ -19,8 +19,8 @@ class Blob {
     DType dtype = DType::f32;
     std::int64_t elems = 0;
     Seed seed{0};
-    Stream stream;     ///< the one it was encoded on; on the CPU its executor is not used again
-    Allocation bytes;  ///< empty unless encoded
+    Stream stream;                      ///< the one it was encoded on; on the CPU its executor is not used again
+    Allocation bytes;                   ///< empty unless encoded
     const std::string* site = nullptr;  ///< its name, in the state
   };
 

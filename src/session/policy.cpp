@@ -42,7 +42,8 @@ bool takes(const CodecSpec& spec, DType dtype) {
 /// The bit, and two numbers that stand on the same sides of the limits in every floating type.
 Mask interval_mask(const OperatorFacts& facts) {
   const float span = facts.upper - facts.lower;
-  const float inside = std::isfinite(span) ? facts.lower + span / 2 : facts.lower + std::max(1.0F, std::abs(facts.lower));
+  const float inside =
+      std::isfinite(span) ? facts.lower + span / 2 : facts.lower + std::max(1.0F, std::abs(facts.lower));
   return {.lo = facts.lower, .hi = facts.upper, .off = facts.lower, .on = inside};
 }
 

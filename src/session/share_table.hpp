@@ -17,8 +17,8 @@ struct Site;
 
 /// Two tensors with equal keys hold the same elements in the same order.
 struct ShareKey {
-  std::uintptr_t memory = 0;     ///< of the storage, or of what it was cast from; 0: no key
-  const void* data = nullptr;    ///< the first element; null in a key of the second kind
+  std::uintptr_t memory = 0;   ///< of the storage, or of what it was cast from; 0: no key
+  const void* data = nullptr;  ///< the first element; null in a key of the second kind
   std::uint32_t version = 0;
   DType dtype = DType::f32;
   const void* stream = nullptr;  ///< no waiting between streams for the sake of sharing

@@ -21,7 +21,7 @@ namespace actzip::session {
 struct Outcome {
   enum class Kind : std::uint8_t { as_is, shape_only, shared, encoded };
   Kind kind = Kind::as_is;
-  CodecSpec spec = Copy{};                    ///< if encoded
+  CodecSpec spec = Copy{};                   ///< if encoded
   const std::string* shared_with = nullptr;  ///< the name of the site that keeps it
   std::size_t before = 0;
   std::size_t after = 0;
@@ -113,7 +113,7 @@ class State : public std::enable_shared_from_this<State> {
 
   std::mutex mutex_;  ///< of everything below
   std::int64_t step_ = 0;
-  std::deque<Site> sites_;          ///< a deque: they stay where they are
+  std::deque<Site> sites_;  ///< a deque: they stay where they are
   std::unordered_map<std::string, SiteId> site_by_name_;
   std::vector<const Site*> order_;  ///< of the last step, in the order of first saves
 };

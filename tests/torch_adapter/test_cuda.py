@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from models import MODELS, CNN, LlamaBlock, cosine, gradients, make
 from torch import nn
 
-if not torch.cuda.is_available() and os.environ.get("ACTZIP_REQUIRE_CUDA") != "1":
-    pytest.skip("no GPU", allow_module_level=True)
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available() and os.environ.get("ACTZIP_REQUIRE_CUDA") != "1", reason="no GPU")
 
 
 @pytest.fixture(autouse=True)

@@ -173,10 +173,10 @@ PYBIND11_MODULE(_C, module) {
     }
   });
   py::class_<Session>(module, "Session")
-      .def(py::init([](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
-                       bool dry) {
-             return std::make_unique<Session>(make_options(std::move(preset), bits, min_elems, seed, dry));
-           }),
+      .def(py::init(
+               [](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed, bool dry) {
+                 return std::make_unique<Session>(make_options(std::move(preset), bits, min_elems, seed, dry));
+               }),
            py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"))
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)

@@ -41,8 +41,6 @@ inline Shape to_shape(const at::Tensor& tensor) {
   return shape;
 }
 
-inline Device to_device(c10::Device device) {
-  return device.is_cuda() ? Device::cuda(device.index()) : Device::cpu();
-}
+inline Device to_device(c10::Device device) { return device.is_cuda() ? Device::cuda(device.index()) : Device::cpu(); }
 
 }  // namespace actzip::torch

@@ -25,9 +25,9 @@ struct OperatorInfo {
 
 /// One running operator.
 struct Frame {
-  const char* name = nullptr;      ///< as torch calls it: "aten::addmm"
+  const char* name = nullptr;  ///< as torch calls it: "aten::addmm"
   const char* overload = nullptr;
-  int count = 0;                                             ///< of the arguments that are looked at
+  int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
   std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number
   int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output

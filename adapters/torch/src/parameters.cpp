@@ -19,12 +19,13 @@ using ::torch::autograd::Node;
 enum class NodeKind : std::uint8_t { other, leaf, cast, view, arithmetic };
 
 /// Nodes that a parameter may pass through on its way to the operator that uses it.
-constexpr std::array kViews = {"TBackward0",         "TransposeBackward0", "PermuteBackward0", "ViewBackward0",
-                               "UnsafeViewBackward0", "ReshapeAliasBackward0", "SelectBackward0", "SliceBackward0",
-                               "SplitBackward0",     "SplitWithSizesBackward0", "SqueezeBackward0", "SqueezeBackward1",
-                               "UnsqueezeBackward0", "ExpandBackward0",    "AliasBackward0",   "AsStridedBackward0"};
-constexpr std::array kArithmetic = {"CloneBackward0", "MulBackward0", "DivBackward0", "AddBackward0", "SubBackward0",
-                                    "NormBackward0", "NormBackward1", "WeightNormInterfaceBackward0"};
+constexpr std::array kViews = {
+    "TBackward0",          "TransposeBackward0",      "PermuteBackward0", "ViewBackward0",
+    "UnsafeViewBackward0", "ReshapeAliasBackward0",   "SelectBackward0",  "SliceBackward0",
+    "SplitBackward0",      "SplitWithSizesBackward0", "SqueezeBackward0", "SqueezeBackward1",
+    "UnsqueezeBackward0",  "ExpandBackward0",         "AliasBackward0",   "AsStridedBackward0"};
+constexpr std::array kArithmetic = {"CloneBackward0", "MulBackward0",  "DivBackward0",  "AddBackward0",
+                                    "SubBackward0",   "NormBackward0", "NormBackward1", "WeightNormInterfaceBackward0"};
 
 NodeKind name_kind(const Node& node) {
   if (dynamic_cast<const AccumulateGrad*>(&node) != nullptr) return NodeKind::leaf;

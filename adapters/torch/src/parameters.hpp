@@ -32,8 +32,8 @@ class ParameterRegistry {
 /// operator takes its weight there. The reason is a literal.
 std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot);
 
-/// If `tensor` is a cast, or a view of one: what it was cast from. Autocast casts one tensor again for each of its users.
-/// An edit of the source under no_grad between two casts is not seen.
+/// If `tensor` is a cast, or a view of one: what it was cast from. Autocast casts one tensor again for each of its
+/// users. An edit of the source under no_grad between two casts is not seen.
 Identity cast_source(const at::Tensor& tensor);
 
 }  // namespace actzip::torch

@@ -24,8 +24,8 @@ std::string_view unsupported_reason(const at::Tensor& tensor) {
   const auto keys = tensor.key_set();
   if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
   if (tensor.layout() != c10::kStrided || tensor.is_nested()) return "not a dense tensor";
-  if (!tensor.has_storage() || keys.has_any(c10::DispatchKeySet(
-                                   {c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched}))) {
+  if (!tensor.has_storage() ||
+      keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched}))) {
     return "without memory of its own";
   }
   if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) return "neither on the CPU nor on CUDA";
@@ -66,8 +66,7 @@ c10::OptionalDeviceGuard guard_for(c10::Device device) {
 
 void Packed::check_version() const {
   if (!has_version_ || counter_.current_version() == version_) return;
-  TORCH_CHECK(false,
-              "one of the variables needed for gradient computation has been modified by an inplace operation: ",
+  TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
               kept_.blob ? "what " + site_name(kept_) + " saved" : std::string("a saved tensor"), " is at version ",
               counter_.current_version(), "; expected version ", version_, " instead.");
 }

@@ -30,11 +30,11 @@ class Packed {
   [[nodiscard]] at::Tensor restored() const;
 
   Kept kept_;
-  at::Tensor as_is_;            ///< defined if nothing was encoded
+  at::Tensor as_is_;              ///< defined if nothing was encoded
   c10::VariableVersion counter_;  ///< shared with the tensor; keeps no data alive
   std::uint32_t version_ = 0;
-  bool has_version_ = false;      ///< inference tensors have none
-  Shape shape_;                   ///< dense, in the memory order of what was saved
+  bool has_version_ = false;  ///< inference tensors have none
+  Shape shape_;               ///< dense, in the memory order of what was saved
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   c10::Device device_ = c10::kCPU;
 };

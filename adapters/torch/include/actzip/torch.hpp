@@ -20,8 +20,8 @@ namespace actzip::torch {
 
 class SessionImpl;
 
-/// While it lives, what autograd saves on this thread goes to the session. Scopes nest, the innermost serves; they end on
-/// the thread they began on, in reverse order. A session's outermost one begins a step.
+/// While it lives, what autograd saves on this thread goes to the session. Scopes nest, the innermost serves; they end
+/// on the thread they began on, in reverse order. A session's outermost one begins a step.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<SessionImpl> session);
