@@ -7,6 +7,9 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <pthread.h>
+
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -14,11 +17,22 @@ namespace actzip::torch {
 
 namespace {
 
+/// A forked process has none of its parent's pool threads, and OpenMP would wait for them for ever.
+std::atomic<bool> g_forked{false};
+
 class TorchExecutor final : public Executor {
  public:
-  [[nodiscard]] int concurrency() const override { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
+  TorchExecutor() {
+    pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
+  }
+
+  [[nodiscard]] int concurrency() const override { return g_forked ? 1 : at::get_num_threads(); }
 
   void run(std::int64_t count, Task task, void* context) override {
+    if (concurrency() == 1) {
+      for (std::int64_t i = 0; i < count; ++i) task(context, i);
+      return;
+    }
     at::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) task(context, i);
     });
