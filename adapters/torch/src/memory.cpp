@@ -6,7 +6,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <pthread.h>
 
 #include <atomic>
