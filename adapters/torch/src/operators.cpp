@@ -13,6 +13,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "session_impl.hpp"
+
 namespace actzip::torch {
 
 namespace {
@@ -22,7 +24,7 @@ struct ThreadState {
   std::deque<Frame> frames;  // a deque: a frame stays where it is while deeper ones are added
   std::size_t depth = 0;
   std::vector<const std::string*> modules;
-  std::vector<const SessionImpl*> listeners;
+  std::vector<SessionImpl*> listeners;
   at::CallbackHandle callback = 0;
 };
 thread_local ThreadState t_state;
@@ -42,6 +44,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   frame.overload = function.overload_name();
   frame.count = static_cast<int>(std::min<std::size_t>(inputs.size(), kMaxArguments));
   frame.other_saves = 0;
+  frame.info = nullptr;
   for (int i = 0; i < frame.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const bool is_tensor = inputs[at].isTensor();
@@ -134,6 +137,16 @@ bool is_own_result(const at::Tensor& tensor) {
   return node && node->sequence_nr() + 1 == at::sequence_number::peek();
 }
 
+const void* first_parameter(const Frame& frame, const ParameterRegistry& parameters) {
+  for (int i = 0; i < frame.count; ++i) {
+    const c10::TensorImpl* tensor = frame.tensors[static_cast<std::size_t>(i)];
+    if (tensor == nullptr || !tensor->has_storage()) continue;
+    const auto* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+    if (parameters.holds(storage)) return storage;
+  }
+  return nullptr;
+}
+
 SlotCode slot_of(const at::Tensor& tensor, Frame& frame) {
   const auto end = frame.tensors.begin() + frame.count;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -179,7 +192,7 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
 
 }  // namespace
 
-bool start_listening(const SessionImpl* session) {
+bool start_listening(SessionImpl* session) {
   auto& listeners = t_state.listeners;
   if (listeners.empty()) {
     t_state.callback = at::addThreadLocalCallback(
@@ -187,21 +200,27 @@ bool start_listening(const SessionImpl* session) {
   }
   const bool is_new = std::ranges::find(listeners, session) == listeners.end();
   listeners.push_back(session);
-  return is_new;
+  return is_new && session->begin_step();
 }
 
 void stop_listening() {
-  t_state.listeners.pop_back();
-  if (t_state.listeners.empty()) at::removeCallback(t_state.callback);
+  auto& listeners = t_state.listeners;
+  SessionImpl* session = listeners.back();
+  listeners.pop_back();
+  if (listeners.empty()) at::removeCallback(t_state.callback);
+  if (std::ranges::find(listeners, session) == listeners.end()) session->end_step();
 }
 
-Saver current_saver(const at::Tensor& tensor) {
+Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters) {
   ThreadState& state = t_state;
-  if (state.depth == 0) return {&unknown_operator(), {SlotCode::kOther}, {}};
+  if (state.depth == 0) return {&unknown_operator(), {SlotCode::kOther}, nullptr, {}};
   Frame& frame = state.frames[state.depth - 1];
   const Frame* parent = state.depth > 1 ? &state.frames[state.depth - 2] : nullptr;
-  const OperatorInfo& op = operator_info(frame, is_dropout_product(frame, parent));
-  return {&op, slot_of(tensor, frame), facts_of(op.name, frame, parent)};
+  if (frame.info == nullptr) {
+    frame.info = &operator_info(frame, is_dropout_product(frame, parent));
+    frame.parameter = first_parameter(frame, parameters);
+  }
+  return {frame.info, slot_of(tensor, frame), frame.parameter, facts_of(frame.info->name, frame, parent)};
 }
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot) {

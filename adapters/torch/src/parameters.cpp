@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <typeindex>
+#include <typeinfo>
 
 namespace actzip::torch {
 
@@ -39,8 +39,8 @@ NodeKind name_kind(const Node& node) {
 /// By type, because a node makes its name from its type each time it is asked. Nodes of Python share one type and
 /// are `other`, whatever their class is called.
 NodeKind kind_of(const Node& node) {
-  thread_local std::unordered_map<std::type_index, NodeKind> known;
-  const auto [place, is_new] = known.try_emplace(std::type_index(typeid(node)), NodeKind::other);
+  thread_local std::unordered_map<const std::type_info*, NodeKind> known;
+  const auto [place, is_new] = known.try_emplace(&typeid(node), NodeKind::other);
   if (is_new) place->second = name_kind(node);
   return place->second;
 }
@@ -70,18 +70,21 @@ class LeafWalk {
 void ParameterRegistry::add(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   auto* storage = tensor.storage().unsafeGetStorageImpl();
+  if (holds(storage)) return;
   const std::unique_lock lock(mutex_);
   storages_.try_emplace(storage, tensor.storage().getWeakStorageImpl());
+  if (storages_.size() < clean_at_) return;
+  std::erase_if(storages_, [](const auto& entry) { return entry.second.expired(); });
+  clean_at_ = 2 * storages_.size() + 64;
 }
 
-bool ParameterRegistry::holds(const at::Tensor& tensor) const {
-  if (!tensor.has_storage()) return false;
+bool ParameterRegistry::holds(const c10::StorageImpl* storage) const {
   const std::shared_lock lock(mutex_);
-  return storages_.contains(tensor.storage().unsafeGetStorageImpl());
+  return storages_.contains(storage);
 }
 
 std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot) {
-  if (registry.holds(tensor)) return "a parameter or buffer";
+  if (registry.holds(tensor.storage().unsafeGetStorageImpl())) return "a parameter or buffer";
   if (const auto node = tensor.grad_fn()) {
     return LeafWalk().derived_from_leaves(*node) ? "derived from parameters" : "";
   }

@@ -21,10 +21,11 @@ using NodePtr = decltype(::torch::autograd::Edge::function);
 class ParameterRegistry {
  public:
   void add(const at::Tensor& tensor);
-  [[nodiscard]] bool holds(const at::Tensor& tensor) const;
+  [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
 
  private:
   mutable std::shared_mutex mutex_;
+  std::size_t clean_at_ = 64;  ///< entries at which those of freed storages are taken out
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
 };
 

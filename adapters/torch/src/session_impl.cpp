@@ -89,10 +89,20 @@ at::Tensor Packed::restored() const {
   return tensor_on(storage_of(values), type_, shape_);
 }
 
-void SessionImpl::begin_step() {
+bool SessionImpl::begin_step() {
   session_.begin_step();
   const std::lock_guard lock(mutex_);
+  if (open_steps_++ > 0) {
+    if (sequence_.follows()) leave_sequence();
+    sequence_.give_up();
+  }
   ++step_;
+  return !sequence_.begin();
+}
+
+void SessionImpl::end_step() {
+  const std::lock_guard lock(mutex_);
+  --open_steps_;
 }
 
 const std::string* SessionImpl::module_path(const std::string& path) {
@@ -108,22 +118,47 @@ std::size_t SessionImpl::Hash::operator()(const SiteAddress& address) const noex
   return ((module * 31 + op) * 31 + static_cast<std::size_t>(address.slot)) * 0x9E3779B97F4A7C15ULL >> 16U;
 }
 
-SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
-  const std::string* module = current_module();
-  const std::lock_guard lock(mutex_);
-  const auto [place, is_new] = sites_.try_emplace({module, saver.op, saver.slot.value});
-  Sites& sites = place->second;
+SiteGroup& SessionImpl::group_of(const Saver& saver, const std::string* module) {
+  const auto [place, is_new] = groups_.try_emplace({module, saver.op, saver.slot.value});
   if (is_new) {
-    sites.slot = slot_name(*saver.op, saver.slot);
-    sites.weight_slot = is_weight_slot(saver.op->name, sites.slot);
+    place->second.slot = slot_name(*saver.op, saver.slot);
+    place->second.weight_slot = is_weight_slot(saver.op->name, place->second.slot);
   }
-  if (sites.step != step_) sites.next = 0;
-  sites.step = step_;
-  if (sites.next == sites.ids.size()) {
+  return place->second;
+}
+
+SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::string* module) {
+  if (group.step != step_) group.next = 0;
+  group.step = step_;
+  if (group.next == group.ids.size()) {
     const std::string_view path = module != nullptr ? std::string_view(*module) : std::string_view();
-    sites.ids.push_back(session_.site({path, saver.op->name, sites.slot, static_cast<int>(sites.next)}));
+    group.ids.push_back(session_.site({path, saver.op->name, group.slot, static_cast<int>(group.next)}));
   }
-  return {sites.ids[sites.next++], sites.weight_slot};
+  return group.ids[group.next++];
+}
+
+/// From here on this step's modules are not known: its sites are named without, and are not those that came before.
+void SessionImpl::leave_sequence() {
+  for (const SiteSequence::Save& save : sequence_.leave()) {
+    SiteGroup& group = *save.group;
+    if (group.step != step_) group.next = 0;
+    group.step = step_;
+    ++group.next;
+  }
+}
+
+SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
+  const SaveKey key{saver.op, saver.slot.value, saver.parameter};
+  const std::lock_guard lock(mutex_);
+  if (sequence_.follows()) {
+    if (const auto* save = sequence_.follow(key)) return {save->id, save->group->weight_slot};
+    leave_sequence();
+  }
+  const std::string* module = current_module();
+  SiteGroup& group = group_of(saver, module);
+  const SiteId id = next_in(group, saver, module);
+  sequence_.add({key, &group, id});
+  return {id, group.weight_slot};
 }
 
 SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const {
@@ -153,7 +188,7 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
 }
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
-  const Saver saver = current_saver(tensor);
+  const Saver saver = current_saver(tensor, parameters);
   const Place place = place_of(saver);
   SavedTensor saved = describe(tensor, saver, place.weight_slot);
   Packed packed;
