@@ -1,4 +1,4 @@
-# What `cmake --install` puts where, so that find_package(actzip) gives actzip::core.
+# What `cmake --install` puts where, so that find_package(actzip) gives actzip::core, and actzip::torch if built.
 include(CMakePackageConfigHelpers)
 set(actzip_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/actzip)
 
@@ -6,6 +6,12 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/actzip DESTINATION ${CMAKE_INSTA
 install(TARGETS actzip_core actzip_cpu actzip_cuda actzip_format EXPORT actzipTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(TARGET actzip_torch)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/adapters/torch/include/actzip DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(TARGETS actzip_torch EXPORT actzipTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/torch.cmake DESTINATION ${actzip_package_dir})
+endif()
 install(EXPORT actzipTargets NAMESPACE actzip:: DESTINATION ${actzip_package_dir})
 if(TARGET actzip)
   install(TARGETS actzip RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core and the program."""
+"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters and the program."""
 
 import re
 import sys
@@ -16,7 +16,10 @@ LAW = {
     "src/cpu": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/job.hpp", "cpu/"],
     "src/cuda": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/job.hpp", "cuda/"],
     "src/codec": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/", "cpu/backend.hpp", "cuda/backend.hpp"],
+    "src/store": ["actzip/", "store/"],
+    "src/session": ["actzip/", "format/", "store/", "session/"],
     "src": ["actzip/"],
+    "adapters/torch": ["actzip/", "convert.hpp", "engine.hpp", "memory.hpp", "operators.hpp", "parameters.hpp", "session_impl.hpp"],
     "cli": ["actzip/", "build_info.hpp"],
     "examples": ["actzip/"],
 }
@@ -35,7 +38,7 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder != "examples" and name.startswith(FRAMEWORKS):
+    if folder not in ("examples", "adapters/torch") and name.startswith(FRAMEWORKS):
         return "is a framework's header; adapters alone may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
@@ -44,14 +47,14 @@ def problem(path, folder, quote, name):
         return None
     if folder == "include/actzip" and not re.fullmatch(r"[a-z_0-9]+", name):
         return "is not of the standard library, the only one public headers may use"
-    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src") and name.startswith(CUDA_HEADERS):
+    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/store", "src/session", "src") and name.startswith(CUDA_HEADERS):
         return "is CUDA's; it belongs into src/cuda"
     return None
 
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "cli", "examples"):
+    for top in ("include", "src", "adapters", "cli", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue

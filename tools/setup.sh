@@ -71,5 +71,7 @@ if [ "$(cat .venv/.stamp 2>/dev/null)" != "$stamp" ]; then
     index=(--extra-index-url "$cpu_index")
   fi
   .venv/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" -r requirements-dev.txt
+  # What `make build` makes can be imported: import actzip.
+  echo "$PWD/build/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/actzip.pth"
   echo "$stamp" >.venv/.stamp
 fi

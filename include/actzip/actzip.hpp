@@ -1,10 +1,14 @@
-// Everything: activation codecs for training, on CPU and CUDA. Start with codec.hpp.
+// Everything: activation codecs for training, on CPU and CUDA. Start with codec.hpp, or session.hpp.
 #pragma once
 
 #include "actzip/backend.hpp"   // IWYU pragma: export
 #include "actzip/codec.hpp"     // IWYU pragma: export
 #include "actzip/error.hpp"     // IWYU pragma: export
+#include "actzip/memory.hpp"    // IWYU pragma: export
+#include "actzip/policy.hpp"    // IWYU pragma: export
 #include "actzip/registry.hpp"  // IWYU pragma: export
+#include "actzip/report.hpp"    // IWYU pragma: export
+#include "actzip/session.hpp"   // IWYU pragma: export
 #include "actzip/spec.hpp"      // IWYU pragma: export
 #include "actzip/stream.hpp"    // IWYU pragma: export
 #include "actzip/types.hpp"     // IWYU pragma: export

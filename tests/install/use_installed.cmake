@@ -1,7 +1,7 @@
-# Installs BUILD_DIR into a fresh prefix, then configures, builds and runs SOURCE_DIR/examples/cpp_minimal against it.
-set(prefix ${BUILD_DIR}/install_test/prefix)
-set(example ${BUILD_DIR}/install_test/build)
-file(REMOVE_RECURSE ${BUILD_DIR}/install_test)
+# Installs BUILD_DIR into a fresh prefix, then configures, builds and runs SOURCE_DIR/examples/EXAMPLE against it.
+set(prefix ${BUILD_DIR}/install_test/${EXAMPLE}/prefix)
+set(example ${BUILD_DIR}/install_test/${EXAMPLE}/build)
+file(REMOVE_RECURSE ${BUILD_DIR}/install_test/${EXAMPLE})
 
 set(flags)
 if(SANITIZE)
@@ -18,8 +18,8 @@ function(run)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
-run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples/cpp_minimal -B ${example} -G Ninja -DCMAKE_BUILD_TYPE=Release
+run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples/${EXAMPLE} -B ${example} -G Ninja -DCMAKE_BUILD_TYPE=Release
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${prefix} ${flags})
 run(${CMAKE_COMMAND} --build ${example})
-run(${example}/cpp_minimal)
-message(STATUS "cpp_minimal printed: ${output}")
+run(${example}/${EXAMPLE})
+message(STATUS "${EXAMPLE} printed: ${output}")

@@ -1,0 +1,126 @@
+#include "engine.hpp"
+
+#include <ATen/SavedTensorHooks.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "actzip/torch.hpp"
+#include "operators.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+using ::torch::autograd::edge_list;
+using ::torch::autograd::Engine;
+using ::torch::autograd::SavedVariableHooks;
+using ::torch::autograd::variable_list;
+
+/// What one saved variable owns in our scopes.
+class Hooks final : public SavedVariableHooks {
+ public:
+  explicit Hooks(std::shared_ptr<SessionImpl> session) : session_(std::move(session)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    packed_ = session_->pack(tensor);
+    session_.reset();
+  }
+  at::Tensor call_unpack_hook() override { return packed_.unpack(); }
+
+ private:
+  std::shared_ptr<SessionImpl> session_;  ///< until it has packed: a session may be gone before backward
+  Packed packed_;
+};
+
+/// Scopes of C++ programs on this thread. Python's are on torch's own stack.
+thread_local std::vector<std::shared_ptr<SessionImpl>> t_scopes;
+
+std::atomic<PythonResolver> g_resolver{nullptr};
+
+std::shared_ptr<SessionImpl> active_session() {
+  const auto& tls = at::SavedTensorDefaultHooks::get_tls_state();
+  if (tls.is_tracing) return nullptr;
+  if (!t_scopes.empty()) return t_scopes.back();
+  const PythonResolver resolve = g_resolver.load(std::memory_order_acquire);
+  if (resolve == nullptr || tls.stack.empty()) return nullptr;
+  const auto& pack_hook = tls.stack.top().first;
+  return resolve(pack_hook.ptr(&pack_hook.pyinterpreter()));
+}
+
+class ForwardingEngine final : public Engine {
+ public:
+  explicit ForwardingEngine(Engine& inner) : inner_(&inner) {}
+  ~ForwardingEngine() override { stop(); }
+
+  std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
+    if (auto session = active_session()) return std::make_unique<Hooks>(std::move(session));
+    return inner_->get_default_saved_variable_hooks();
+  }
+
+  variable_list execute(const edge_list& roots, const variable_list& inputs, bool keep_graph, bool create_graph,
+                        bool accumulate_grad, const edge_list& outputs) override {
+    return inner_->execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<::torch::autograd::GraphTask>& graph_task, NodePtr graph_root,
+      ::torch::autograd::InputBuffer&& input_buffer) override {
+    return inner_->execute_with_graph_task(graph_task, std::move(graph_root), std::move(input_buffer));
+  }
+  std::unique_ptr<::torch::autograd::AnomalyMetadata> make_anomaly_metadata() override {
+    return inner_->make_anomaly_metadata();
+  }
+  void thread_on_exception(const std::shared_ptr<::torch::autograd::GraphTask>& graph_task, const NodePtr& node,
+                           std::exception& error) override {
+    inner_->thread_on_exception(graph_task, node, error);
+  }
+  void thread_init(int device, const std::shared_ptr<::torch::autograd::ReadyQueue>& ready_queue,
+                   bool should_increment) override {
+    inner_->thread_init(device, ready_queue, should_increment);
+  }
+
+ private:
+  Engine* inner_;
+};
+
+Engine* g_engine = nullptr;
+
+}  // namespace
+
+void install_engine() {
+  static const bool installed = [] {
+    g_engine = new ForwardingEngine(Engine::get_default_engine());  // never destroyed, as torch's own
+    ::torch::autograd::set_default_engine_stub([]() -> Engine& { return *g_engine; });
+    return true;
+  }();
+  (void)installed;
+}
+
+void set_python_resolver(PythonResolver resolver) { g_resolver.store(resolver, std::memory_order_release); }
+
+Scope::Scope(std::shared_ptr<SessionImpl> session) {
+  start_listening(session.get());
+  t_scopes.push_back(std::move(session));
+}
+
+Scope::~Scope() {
+  t_scopes.pop_back();
+  stop_listening();
+}
+
+Session::Session(const SessionOptions& options) : impl_(std::make_shared<SessionImpl>(options)) { install_engine(); }
+
+Scope Session::scope() { return Scope(impl_); }
+
+void Session::register_parameters(at::TensorList tensors) {
+  for (const at::Tensor& tensor : tensors) impl_->parameters.add(tensor);
+}
+
+Report Session::report() const { return impl_->core().report(); }
+
+std::size_t Session::live_bytes() const { return impl_->core().live_bytes(); }
+
+}  // namespace actzip::torch

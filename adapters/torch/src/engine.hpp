@@ -1,0 +1,23 @@
+// How torch asks us for hooks: a forwarding autograd engine around the one that was there.
+#pragma once
+
+#include <c10/util/python_stub.h>
+
+#include <memory>
+
+#include "session_impl.hpp"
+
+namespace actzip::torch {
+
+/// Puts our engine in front of torch's, once; later calls do nothing. It forwards everything but the question which
+/// hooks a saved variable gets, and stays until the process ends.
+void install_engine();
+
+/// The session behind the top of torch's own stack of Python hooks; null if somebody else pushed it. Called without the
+/// interpreter's lock.
+using PythonResolver = std::shared_ptr<SessionImpl> (*)(PyObject* pack_hook);
+
+/// Set once, by the Python package.
+void set_python_resolver(PythonResolver resolver);
+
+}  // namespace actzip::torch

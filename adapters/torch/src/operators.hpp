@@ -1,0 +1,71 @@
+// Which operator runs on this thread, and what it was given: a stack kept by a thread-local callback of torch's
+// RecordFunction.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actzip/policy.hpp"
+
+namespace actzip::torch {
+
+class ParameterRegistry;
+class SessionImpl;
+
+inline constexpr int kMaxArguments = 12;
+
+/// What is known about an operator, for all its calls. Never destroyed.
+struct OperatorInfo {
+  std::string name;                    ///< without namespace and overload
+  std::vector<std::string> arguments;  ///< their names; empty for what is no operator of torch's
+};
+
+/// One running operator.
+struct Frame {
+  const char* name = nullptr;  ///< as torch calls it: "aten::addmm"
+  const char* overload = nullptr;
+  int count = 0;                                                ///< of the arguments that are looked at
+  std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
+  std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number
+  int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output
+  const OperatorInfo* info = nullptr;  ///< found at the first save, as is the following
+  const void* parameter = nullptr;     ///< the storage of its first argument that is a parameter
+};
+
+/// A slot without its name: cheap to find for each save, named once for each site.
+struct SlotCode {
+  static constexpr int kResult = kMaxArguments;
+  static constexpr int kOther = kMaxArguments + 1;
+  int value = kOther;  ///< an argument's position, kResult, or kOther + n
+  bool operator==(const SlotCode&) const = default;
+};
+
+/// An operator that saves, and the slot.
+struct Saver {
+  const OperatorInfo* op = nullptr;
+  SlotCode slot;
+  const void* parameter = nullptr;  ///< the storage of the operator's first argument that is a parameter
+  OperatorFacts facts;
+};
+
+/// Listens to this thread's operators between the two calls, which nest. A session that was not listening yet begins a
+/// step, and ends it when it stops. Gives whether that step needs to know modules.
+bool start_listening(SessionImpl* session);
+void stop_listening();
+
+/// Who saves `tensor` now, on this thread.
+Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters);
+
+std::string slot_name(const OperatorInfo& op, SlotCode slot);
+
+/// The path of the module whose forward runs on this thread; null if none is known. Paths are compared by address.
+const std::string* current_module();
+void enter_module(const std::string* path);
+/// Leaves `path` and whatever was entered after it and not left.
+void leave_module(const std::string* path);
+
+}  // namespace actzip::torch

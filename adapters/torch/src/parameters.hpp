@@ -1,0 +1,40 @@
+// Telling parameters from activations: parameters exist anyway, and are never compressed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <shared_mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "actzip/session.hpp"
+
+namespace actzip::torch {
+
+/// Which pointer holds a node differs between versions of torch.
+using NodePtr = decltype(::torch::autograd::Edge::function);
+
+/// The storages of a model's parameters and buffers, held weakly: an address here is never another storage's.
+class ParameterRegistry {
+ public:
+  void add(const at::Tensor& tensor);
+  [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::size_t clean_at_ = 64;  ///< entries at which those of freed storages are taken out
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+};
+
+/// Why `tensor` is a parameter, or derived from parameters alone; empty for an activation. `weight_slot` says that the
+/// operator takes its weight there. The reason is a literal.
+std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot);
+
+/// If `tensor` is a cast, or a view of one: what it was cast from. Autocast casts one tensor again for each of its
+/// users. An edit of the source under no_grad between two casts is not seen.
+Identity cast_source(const at::Tensor& tensor);
+
+}  // namespace actzip::torch

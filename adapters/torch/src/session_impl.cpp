@@ -1,0 +1,218 @@
+#include "session_impl.hpp"
+
+#include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include <string_view>
+
+#include "convert.hpp"
+#include "memory.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+/// The name of a weight argument, where a leaf without gradient is a frozen weight and no activation.
+bool is_weight_slot(std::string_view op, std::string_view slot) {
+  return slot == "weight" || (slot == "mat2" && (op == "addmm" || op == "mm"));
+}
+
+/// Why no codec can take this kind of tensor; empty if one can.
+std::string_view unsupported_reason(const at::Tensor& tensor) {
+  const auto keys = tensor.key_set();
+  if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
+  if (tensor.layout() != c10::kStrided || tensor.is_nested()) return "not a dense tensor";
+  if (!tensor.has_storage() ||
+      keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched}))) {
+    return "without memory of its own";
+  }
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) return "neither on the CPU nor on CUDA";
+  if (!to_dtype(tensor.scalar_type())) return "of a type that no codec takes";
+  if (tensor.is_conj() || tensor.is_neg()) return "lazily conjugated or negated";
+  if (tensor.dim() > kMaxRank) return "of too many dimensions";
+  return "";
+}
+
+/// One range in a profile, named after the site. Nothing unless somebody profiles.
+class ProfileRange {
+ public:
+  ProfileRange(std::string_view what, const std::string& site) : range_(at::RecordScope::USER_SCOPE) {
+    if (!range_.isActive()) return;
+    name_ = std::string("actzip ") + std::string(what) + " " + site;
+    range_.before(name_.c_str());
+  }
+
+ private:
+  std::string name_;  // before the range, which looks at it until it ends
+  at::RecordFunction range_;
+};
+
+at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Shape& shape) {
+  const auto key = c10::computeDispatchKey(type, c10::kStrided, storage.device());
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key),
+                                                         c10::scalarTypeToTypeMeta(type));
+  const auto rank = static_cast<std::size_t>(shape.rank);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides({shape.sizes.data(), rank}, {shape.strides.data(), rank});
+  return tensor;
+}
+
+c10::OptionalDeviceGuard guard_for(c10::Device device) {
+  return device.is_cpu() ? c10::OptionalDeviceGuard() : c10::OptionalDeviceGuard(device);
+}
+
+}  // namespace
+
+void Packed::check_version() const {
+  if (!has_version_ || counter_.current_version() == version_) return;
+  TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
+              kept_.blob ? "what " + site_name(kept_) + " saved" : std::string("a saved tensor"), " is at version ",
+              counter_.current_version(), "; expected version ", version_, " instead.");
+}
+
+at::Tensor Packed::unpack() const {
+  check_version();
+  return as_is_.defined() ? as_is_ : restored();
+}
+
+at::Tensor Packed::restored() const {
+  const auto guard = guard_for(device_);
+  if (kept_.how == Keep::shape_only) {
+    // Real memory, never written: a kernel that only looks at the shape may still copy it.
+    const auto rank = static_cast<std::size_t>(shape_.rank);
+    return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
+                             at::TensorOptions().dtype(type_).device(device_));
+  }
+  const ProfileRange range("decode", site_name(kept_));
+  const Allocation values = restore(kept_, current_stream(device_), torch_memory());
+  return tensor_on(storage_of(values), type_, shape_);
+}
+
+bool SessionImpl::begin_step() {
+  session_.begin_step();
+  const std::lock_guard lock(mutex_);
+  if (open_steps_++ > 0) {
+    if (sequence_.follows()) leave_sequence();
+    sequence_.give_up();
+  }
+  ++step_;
+  return !sequence_.begin();
+}
+
+void SessionImpl::end_step() {
+  const std::lock_guard lock(mutex_);
+  --open_steps_;
+}
+
+const std::string* SessionImpl::module_path(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  auto& place = module_paths_[path];
+  if (!place) place = std::make_unique<std::string>(path);
+  return place.get();
+}
+
+std::size_t SessionImpl::Hash::operator()(const SiteAddress& address) const noexcept {
+  const auto module = reinterpret_cast<std::uintptr_t>(address.module);
+  const auto op = reinterpret_cast<std::uintptr_t>(address.op);
+  return ((module * 31 + op) * 31 + static_cast<std::size_t>(address.slot)) * 0x9E3779B97F4A7C15ULL >> 16U;
+}
+
+SiteGroup& SessionImpl::group_of(const Saver& saver, const std::string* module) {
+  const auto [place, is_new] = groups_.try_emplace({module, saver.op, saver.slot.value});
+  if (is_new) {
+    place->second.slot = slot_name(*saver.op, saver.slot);
+    place->second.weight_slot = is_weight_slot(saver.op->name, place->second.slot);
+  }
+  return place->second;
+}
+
+SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::string* module) {
+  if (group.step != step_) group.next = 0;
+  group.step = step_;
+  if (group.next == group.ids.size()) {
+    const std::string_view path = module != nullptr ? std::string_view(*module) : std::string_view();
+    group.ids.push_back(session_.site({path, saver.op->name, group.slot, static_cast<int>(group.next)}));
+  }
+  return group.ids[group.next++];
+}
+
+/// From here on this step's modules are not known: its sites are named without, and are not those that came before.
+void SessionImpl::leave_sequence() {
+  for (const SiteSequence::Save& save : sequence_.leave()) {
+    SiteGroup& group = *save.group;
+    if (group.step != step_) group.next = 0;
+    group.step = step_;
+    ++group.next;
+  }
+}
+
+SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
+  const SaveKey key{saver.op, saver.slot.value, saver.parameter};
+  const std::lock_guard lock(mutex_);
+  if (sequence_.follows()) {
+    if (const auto* save = sequence_.follow(key)) return {save->id, save->group->weight_slot};
+    leave_sequence();
+  }
+  const std::string* module = current_module();
+  SiteGroup& group = group_of(saver, module);
+  const SiteId id = next_in(group, saver, module);
+  sequence_.add({key, &group, id});
+  return {id, group.weight_slot};
+}
+
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const {
+  SavedTensor saved;
+  saved.facts = saver.facts;
+  const auto dtype = to_dtype(tensor.scalar_type());
+  saved.view.dtype = dtype.value_or(DType::u8);
+  saved.role_reason = unsupported_reason(tensor);
+  if (tensor.has_storage()) saved.bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
+  if (!saved.role_reason.empty()) {
+    saved.role = Role::unsupported;
+    return saved;
+  }
+  saved.view.shape = to_shape(tensor);
+  saved.role_reason = parameter_reason(tensor, parameters, weight_slot);
+  if (!saved.role_reason.empty()) {
+    saved.role = Role::parameter;
+    return saved;
+  }
+  saved.view.data = tensor.const_data_ptr();
+  saved.view.device = to_device(tensor.device());
+  auto weak = tensor.storage().getWeakStorageImpl();
+  saved.identity = {reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl()),
+                    std::make_shared<decltype(weak)>(std::move(weak))};
+  saved.source = cast_source(tensor);
+  return saved;
+}
+
+Packed SessionImpl::pack(const at::Tensor& tensor) {
+  const Saver saver = current_saver(tensor, parameters);
+  const Place place = place_of(saver);
+  SavedTensor saved = describe(tensor, saver, place.weight_slot);
+  Packed packed;
+  packed.has_version_ = !tensor.is_inference();
+  if (packed.has_version_) {
+    packed.counter_ = tensor.unsafeGetTensorImpl()->version_counter();
+    packed.version_ = saved.version = packed.counter_.current_version();
+  }
+  if (saved.role == Role::activation) {
+    const auto guard = guard_for(tensor.device());
+    const ProfileRange range("encode", session_.site_name(place.id));
+    packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory());
+  } else {
+    packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
+  }
+  if (packed.kept_.how == Keep::as_is) {
+    packed.as_is_ = tensor.tensor_data();  // not the tensor itself: a result would hold its own node
+    return packed;
+  }
+  packed.shape_ = compact(saved.view.shape);
+  packed.type_ = tensor.scalar_type();
+  packed.device_ = tensor.device();
+  record_on_current_stream(tensor.storage());
+  return packed;
+}
+
+}  // namespace actzip::torch

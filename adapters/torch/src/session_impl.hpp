@@ -1,0 +1,88 @@
+// A session for torch: describes tensors to the core, and turns what the core kept into tensors again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "actzip/session.hpp"
+#include "operators.hpp"
+#include "parameters.hpp"
+#include "site_sequence.hpp"
+
+namespace actzip::torch {
+
+/// What stands in place of one saved tensor. Holds no Python object, no graph and no session.
+class Packed {
+ public:
+  /// Restores the tensor; as often as wanted. Throws c10::Error as torch does if the tensor was modified in place after
+  /// it was saved, compressed or not.
+  [[nodiscard]] at::Tensor unpack() const;
+
+ private:
+  friend class SessionImpl;
+  void check_version() const;
+  [[nodiscard]] at::Tensor restored() const;
+
+  Kept kept_;
+  at::Tensor as_is_;              ///< defined if nothing was encoded
+  c10::VariableVersion counter_;  ///< shared with the tensor; keeps no data alive
+  std::uint32_t version_ = 0;
+  bool has_version_ = false;  ///< inference tensors have none
+  Shape shape_;               ///< dense, in the memory order of what was saved
+  c10::ScalarType type_ = c10::ScalarType::Undefined;
+  c10::Device device_ = c10::kCPU;
+};
+
+class SessionImpl {
+ public:
+  explicit SessionImpl(const SessionOptions& options) : session_(options) {}
+
+  /// Gives whether modules are to be watched in this step: see SiteSequence.
+  bool begin_step();
+  void end_step();
+  Packed pack(const at::Tensor& tensor);
+
+  ParameterRegistry parameters;
+  [[nodiscard]] const Session& core() const { return session_; }
+
+  /// A path for enter_module(); valid as long as the session.
+  const std::string* module_path(const std::string& path);
+
+ private:
+  /// Where a site is looked up without making its name.
+  struct SiteAddress {
+    const std::string* module;
+    const OperatorInfo* op;
+    int slot;
+    bool operator==(const SiteAddress&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const SiteAddress& address) const noexcept;
+  };
+  struct Place {
+    SiteId id;
+    bool weight_slot;
+  };
+  Place place_of(const Saver& saver);
+  SiteGroup& group_of(const Saver& saver, const std::string* module);
+  SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
+  void leave_sequence();
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const;
+
+  Session session_;
+  std::mutex mutex_;  ///< of everything below
+  std::size_t step_ = 0;
+  int open_steps_ = 0;  ///< on all threads
+  SiteSequence sequence_;
+  std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
+  std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
+};
+
+}  // namespace actzip::torch

@@ -1,0 +1,23 @@
+# Gives the target actzip_libtorch: an installed torch, as Python's package or as LibTorch, CPU or CUDA alike.
+# ACTZIP_TORCH_DIR is the folder that holds torch's include/ and lib/; by default the one that ACTZIP_TORCH_PYTHON imports.
+if(NOT ACTZIP_TORCH_DIR)
+  if(NOT ACTZIP_TORCH_PYTHON)
+    find_program(ACTZIP_TORCH_PYTHON python3 PATHS ${PROJECT_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
+    find_program(ACTZIP_TORCH_PYTHON python3 REQUIRED)
+  endif()
+  execute_process(COMMAND ${ACTZIP_TORCH_PYTHON} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+                  OUTPUT_VARIABLE torch_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(NOT torch_dir)
+    message(FATAL_ERROR "${ACTZIP_TORCH_PYTHON} has no torch: install it, or set ACTZIP_TORCH_DIR or ACTZIP_TORCH_PYTHON")
+  endif()
+  set(ACTZIP_TORCH_DIR ${torch_dir} CACHE PATH "The folder that holds torch's include/ and lib/" FORCE)
+endif()
+
+find_package(OpenMP REQUIRED COMPONENTS CXX)  # the pool of torch's at::parallel_for
+if(NOT TARGET actzip_libtorch)
+  add_library(actzip_libtorch INTERFACE IMPORTED)
+  target_include_directories(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/include
+                             ${ACTZIP_TORCH_DIR}/include/torch/csrc/api/include)
+  target_link_libraries(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/lib/libtorch_cpu.so
+                        ${ACTZIP_TORCH_DIR}/lib/libc10.so OpenMP::OpenMP_CXX)
+endif()

@@ -1,0 +1,41 @@
+// How the session gets memory: from the framework that runs it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "actzip/stream.hpp"
+
+namespace actzip {
+
+/// Bytes on a device, and what keeps them alive.
+struct Allocation {
+  std::byte* data = nullptr;  ///< a multiple of 16
+  std::size_t size = 0;
+  std::shared_ptr<void> owner;  ///< the adapter's own object; the bytes are freed with its last copy
+};
+
+/// An adapter's memory. It outlives every blob made with it, and may be called from any thread.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  virtual ~Memory() = default;
+
+  /// Bytes on the device of `stream`, to be used there in the order of `stream`.
+  virtual Allocation allocate(std::size_t bytes, const Stream& stream) = 0;
+
+  /// The same, with every byte 0.
+  virtual Allocation allocate_zeroed(std::size_t bytes, const Stream& stream) = 0;
+
+  /// Called before what was written on `writer` is read on `reader`, another stream of the same device: makes `reader`
+  /// wait, and keeps the bytes until it has read them. It does not block the calling thread.
+  virtual void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) = 0;
+
+  /// Copies a 32-bit word to the host; waits for the device.
+  virtual std::uint32_t read_word(const Allocation& bytes) = 0;
+};
+
+}  // namespace actzip

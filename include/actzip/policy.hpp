@@ -1,0 +1,90 @@
+// What becomes of a saved tensor, decided from the operator that saves it. The rows are data:
+// src/session/policy_table.cpp.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "actzip/spec.hpp"
+#include "actzip/types.hpp"
+
+namespace actzip {
+
+/// What one row of the table does with a tensor.
+enum class Treatment : std::uint8_t {
+  as_is,           ///< kept as it is
+  shape_only,      ///< backward asks for its shape alone: nothing is kept
+  codec,           ///< the row's codec
+  codec_if_large,  ///< the row's codec from kLargeElems elements on, else kept as it is
+  sign,            ///< one bit: above 0 or not; the tensor has nothing below 0
+  interval,        ///< one bit: inside the operator's own limits or not
+  scaled_mask,     ///< one bit: zero, or the operator's own factor
+  index,           ///< integers in the fewest bits that hold the operator's own bound
+};
+
+/// Names are the operator's without namespace and overload ("addmm"), lists are separated by spaces, and a name that
+/// ends in '*' stands for all that begin so.
+struct PolicyRow {
+  std::string_view operators;
+  std::string_view slots;
+  Treatment treatment;
+  CodecSpec spec;  ///< for the two codec treatments
+  std::string_view reason;
+};
+
+/// From here on a result of exp, sqrt or a division is worth 8 bits instead of its own type.
+inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
+
+/// All rows of the default policy; the first that matches holds. The last matches everything.
+std::span<const PolicyRow> policy_table();
+
+/// What the arguments of the saving operator say about a tensor; an adapter fills in what it knows.
+struct OperatorFacts {
+  float lower = 0.0F;  ///< the gradient passes where lower < x < upper
+  float upper = std::numeric_limits<float>::infinity();
+  float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
+  std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
+};
+
+enum class Keep : std::uint8_t { as_is, shape_only, encoded };
+
+struct Choice {
+  Keep keep = Keep::as_is;
+  CodecSpec spec = Copy{};    ///< if encoded
+  std::string_view reason;    ///< of the row, or why nothing is done
+  bool not_negative = false;  ///< no element is below 0, so that a mask plane says the same as Mask{}
+};
+
+/// A preset, made concrete. A value: copy it, share it between threads.
+class Policy {
+ public:
+  /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or
+  /// the text of a codec, which then serves all floating tensors alike ("affine:2"). `bits` replaces the 2 bits of the
+  /// default rows: 1 to 4 (rotated) or 8 (affine, nearest).
+  /// Throws Error(invalid_spec) naming what is allowed.
+  explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt);
+
+  /// The row for a site; it does not change, so keep it with the site.
+  [[nodiscard]] const PolicyRow& row(std::string_view op, std::string_view slot) const;
+
+  /// What is done with one tensor of that site.
+  [[nodiscard]] Choice choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const;
+
+  [[nodiscard]] const std::string& preset() const noexcept { return preset_; }
+
+ private:
+  [[nodiscard]] Choice choose_float(const PolicyRow& row, DType dtype, std::int64_t elems,
+                                    const OperatorFacts& facts) const;
+  [[nodiscard]] CodecSpec widened(const CodecSpec& spec) const;
+
+  std::string preset_;
+  std::optional<Bits> bits_;
+  std::optional<CodecSpec> uniform_;
+  bool lossless_ = false;
+};
+
+}  // namespace actzip

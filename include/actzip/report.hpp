@@ -1,0 +1,46 @@
+// What a session did with everything that was saved in its last step, and why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actzip/types.hpp"
+#include "actzip/view.hpp"
+
+namespace actzip {
+
+/// One place of the step where tensors are saved.
+struct SiteReport {
+  std::string site;    ///< "layers.0.conv1: convolution.input", "#1" and so on for repetitions
+  std::string module;  ///< "" where no model is known
+  std::string op;      ///< "convolution"
+  std::string slot;    ///< "input"
+  int ordinal = 0;     ///< how often the same module, operator and slot came before in the step
+  Shape shape;         ///< of the last tensor
+  DType dtype = DType::f32;
+  std::string codec;             ///< "rotated:2"; "as is", "shape only", "shared"
+  std::size_t bytes_before = 0;  ///< what the framework would keep for it; 0 if something else keeps it anyway
+  std::size_t bytes_after = 0;   ///< what is kept
+  std::string reason;
+  std::int64_t saves = 0;  ///< since the session began
+};
+
+struct Report {
+  std::string preset;
+  bool dry = false;  ///< nothing was compressed: the report says what would be done
+  std::int64_t steps = 0;
+  std::vector<SiteReport> sites;  ///< of the last step, in the order of their first save
+  std::size_t bytes_before = 0;   ///< sums over the sites
+  std::size_t bytes_after = 0;
+  std::size_t live_bytes = 0;   ///< encoded bytes that wait for backward now
+  bool index_overflow = false;  ///< an operator was given an index outside its bound: its gradient was wrong
+
+  /// A table for people.
+  [[nodiscard]] std::string to_text() const;
+  /// One JSON object; keys are the names of the fields above.
+  [[nodiscard]] std::string to_json() const;
+};
+
+}  // namespace actzip

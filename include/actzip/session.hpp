@@ -1,0 +1,122 @@
+// What is kept between forward and backward. An adapter tells the session about each tensor that its framework saves;
+// the session decides, encodes, shares, and later restores.
+//
+//   SiteId site = session.site({"layers.0", "addmm", "mat1", 0});
+//   Kept kept = session.keep(site, saved, stream, memory);        // forward
+//   Allocation values = restore(kept, stream, memory);            // backward, any thread, as often as wanted
+//
+// A session is thread-safe. What it keeps owns everything it needs: the session may be gone before backward.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "actzip/memory.hpp"
+#include "actzip/policy.hpp"
+#include "actzip/report.hpp"
+#include "actzip/stream.hpp"
+#include "actzip/types.hpp"
+#include "actzip/view.hpp"
+
+namespace actzip {
+
+struct SessionOptions {
+  std::string preset = "default";          ///< see Policy
+  std::optional<int> bits = std::nullopt;  ///< see Policy
+  std::int64_t min_elems = 1024;           ///< smaller tensors are kept as they are
+  std::uint64_t seed = 0;                  ///< of signs and dither; the framework's generator is never touched
+  bool dry = false;                        ///< compress nothing, report what would be done
+};
+
+/// A place in the step where a tensor is saved. Stable from step to step.
+struct SiteKey {
+  std::string_view module;  ///< path of the module, "" if not known
+  std::string_view op;      ///< without namespace and overload: "addmm"
+  std::string_view slot;    ///< name of the argument, "result" for an output, "aux0"... for outputs without gradient
+  int ordinal = 0;          ///< how often the same three came before in this step
+};
+
+struct SiteId {
+  std::uint32_t value = 0;
+  bool operator==(const SiteId&) const = default;
+};
+
+/// What the memory of a tensor is known by: an address that means nothing but itself.
+struct Identity {
+  std::uintptr_t address = 0;         ///< 0: not known, never shared
+  std::shared_ptr<const void> guard;  ///< while it is held, no other memory gets this address
+};
+
+enum class Role : std::uint8_t {
+  activation,
+  parameter,    ///< a parameter, a buffer, or something derived from them: exists anyway, is never compressed
+  unsupported,  ///< a kind of tensor no codec takes: sparse, complex, a subclass
+};
+
+/// A tensor that is about to be saved, as an adapter describes it.
+struct SavedTensor {
+  ConstTensorView view;  ///< data may be null and dtype meaningless if the role is not `activation`
+  Role role = Role::activation;
+  std::string_view role_reason;  ///< for the report, if the role is not `activation`; a literal
+  std::size_t bytes = 0;         ///< of its elements; for roles whose view says nothing
+  Identity identity;             ///< of its storage
+  std::uint32_t version = 0;     ///< changes when it is modified in place
+  Identity source;  ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
+  OperatorFacts facts;
+};
+
+class Blob;
+
+/// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
+struct Kept {
+  Keep how = Keep::as_is;            ///< as_is: the adapter keeps the tensor itself, and this beside it
+  bool as_mask = false;              ///< the blob holds values, but this saver asked for the mask alone
+  std::shared_ptr<const Blob> blob;  ///< null if nothing was encoded and nothing can be shared
+};
+
+/// The elements of an encoded tensor, dense, in the memory order and of the type in which they were saved.
+/// Runs on `stream`, which is on the device of the encoding. What was restored last is kept until something else is
+/// restored or its blob is freed, so treat the result as read-only.
+/// Requires kept.how == encoded. Throws Error as decode() does, with the site's name.
+Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
+
+/// Name of the site that a kept tensor comes from, for messages and profiles; valid as long as `kept`.
+const std::string& site_name(const Kept& kept);
+
+namespace session {
+class State;
+}
+
+class Session {
+ public:
+  /// Throws Error(invalid_spec) for options outside their range.
+  explicit Session(const SessionOptions& options = {});
+
+  /// Begins a step: ordinals start again, and the next report is of this step.
+  void begin_step();
+
+  /// The site of that key, made when it is new. Names are copied.
+  SiteId site(const SiteKey& key);
+
+  /// Its name, as in the report; valid as long as the session.
+  [[nodiscard]] const std::string& site_name(SiteId site) const;
+
+  /// Decides about one saved tensor and, if it is to be encoded, encodes it on `stream`. The tensor may be freed in the
+  /// order of `stream` afterwards. Throws Error as encode() does, with the site's name; nothing is kept then.
+  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+
+  /// What the last step kept. Reads the overflow words of `index`, so it waits for the device if there are any.
+  [[nodiscard]] Report report() const;
+
+  /// Encoded bytes that wait for backward now.
+  [[nodiscard]] std::size_t live_bytes() const;
+
+ private:
+  std::shared_ptr<session::State> state_;
+};
+
+}  // namespace actzip

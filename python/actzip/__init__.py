@@ -1,0 +1,22 @@
+"""Activation-compressed training for PyTorch: what autograd saves between forward and backward is kept in 2 bits.
+
+>>> import torch, actzip
+>>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+>>> with actzip.compress(model) as session:
+...     loss = model(torch.randn(512, 64)).square().mean()
+>>> loss.backward()
+>>> report = session.report()
+>>> report.bytes_after < report.bytes_before / 4
+True
+"""
+
+import torch as _torch  # noqa: F401  (first: _C is linked against its libraries)
+
+from ._C import version as __version__
+from .report import Report, SiteReport
+from .session import Attachment, Session, attach, compress
+from .verify import Verification, verify
+
+__all__ = [
+    "Attachment", "Report", "Session", "SiteReport", "Verification", "attach", "compress", "verify", "__version__",
+]

@@ -1,0 +1,58 @@
+"""What a session did with everything that was saved, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteReport:
+    """One place of the step where a tensor is saved."""
+
+    site: str
+    module: str
+    op: str
+    slot: str
+    ordinal: int
+    shape: tuple[int, ...]
+    dtype: str
+    codec: str  #: "rotated:2", or "as is", "shape only", "shared"
+    bytes_before: int  #: what torch would keep; 0 if something else keeps it anyway
+    bytes_after: int
+    reason: str
+    saves: int  #: since the session began
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What the last step of a session kept. Prints as a table."""
+
+    preset: str
+    dry: bool  #: nothing was compressed: the report says what would be done
+    steps: int
+    bytes_before: int
+    bytes_after: int
+    live_bytes: int  #: encoded bytes that wait for backward now
+    index_overflow: bool  #: an index lay outside its operator's bound
+    sites: tuple[SiteReport, ...]
+    text: str = dataclasses.field(repr=False)
+
+    @classmethod
+    def _parse(cls, text: str, json_text: str) -> Report:
+        fields = json.loads(json_text)
+        sites = tuple(SiteReport(**{**site, "shape": tuple(site["shape"])}) for site in fields.pop("sites"))
+        return cls(sites=sites, text=text, **fields)
+
+    def to_dict(self) -> dict:
+        """The report as plain Python values."""
+        fields = dataclasses.asdict(self)
+        del fields["text"]
+        return fields
+
+    def to_json(self) -> str:
+        """The report as JSON text."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def __str__(self) -> str:
+        return self.text

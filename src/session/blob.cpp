@@ -1,0 +1,62 @@
+#include "session/blob.hpp"
+
+#include <fmt/format.h>
+
+#include <variant>
+
+#include "actzip/codec.hpp"
+#include "format/geometry.hpp"
+#include "session/state.hpp"
+#include "store/store.hpp"
+
+namespace actzip {
+
+namespace {
+
+struct Encoded {
+  CodecSpec spec;
+  ConstByteSpan bytes;
+};
+
+/// The mask plane of a rotated blob, which is what `mask` would have written.
+Encoded mask_plane(const Blob::Contents& contents, const Allocation& bytes) {
+  const auto& spec = std::get<Rotated>(contents.spec);
+  const auto sections = format::sections(spec, format::geometry(spec, contents.elems, Segments{}), contents.dtype);
+  return {Mask{},
+          {bytes.data + sections.mask, bytes.size - static_cast<std::size_t>(sections.mask), contents.stream.device()}};
+}
+
+}  // namespace
+
+Blob::~Blob() {
+  state_->shared.erase(*this);
+  state_->decoded.forget(*this);
+  state_->live_bytes -= contents_.bytes.size;
+}
+
+Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
+  const Blob::Contents& contents = kept.blob->contents();
+  session::DecodeCache& cache = kept.blob->state().decoded;
+  const session::DecodeCache::Key key{kept.blob.get(), kept.as_mask, stream.handle()};
+  if (auto values = cache.find(key)) return *values;
+
+  const Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
+  const Encoded encoded =
+      kept.as_mask ? mask_plane(contents, bytes) : Encoded{contents.spec, {bytes.data, bytes.size, stream.device()}};
+  Allocation values = memory.allocate(static_cast<std::size_t>(contents.elems) * dtype_bytes(contents.dtype), stream);
+  Shape flat;
+  flat.rank = 1;
+  flat.sizes[0] = contents.elems;
+  flat.strides[0] = 1;
+  try {
+    decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, contents.seed, stream);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", *contents.site, error.what()));
+  }
+  cache.put(key, values);
+  return values;
+}
+
+const std::string& site_name(const Kept& kept) { return *kept.blob->contents().site; }
+
+}  // namespace actzip

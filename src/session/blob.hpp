@@ -1,0 +1,44 @@
+// Encoded bytes with everything that is needed to decode them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "actzip/memory.hpp"
+#include "actzip/session.hpp"
+#include "session/share_table.hpp"
+
+namespace actzip {
+
+class Blob {
+ public:
+  struct Contents {
+    Keep how = Keep::as_is;
+    CodecSpec spec = Copy{};
+    DType dtype = DType::f32;
+    std::int64_t elems = 0;
+    Seed seed{0};
+    Stream stream;                      ///< the one it was encoded on; on the CPU its executor is not used again
+    Allocation bytes;                   ///< empty unless encoded
+    const std::string* site = nullptr;  ///< its name, in the state
+  };
+
+  Blob(std::shared_ptr<session::State> state, Contents contents)
+      : state_(std::move(state)), contents_(std::move(contents)) {}
+  Blob(const Blob&) = delete;
+  Blob& operator=(const Blob&) = delete;
+  ~Blob();
+
+  [[nodiscard]] const Contents& contents() const { return contents_; }
+  [[nodiscard]] session::State& state() const { return *state_; }
+
+  /// The keys under which the table knows it, to be taken out again.
+  session::ShareKeys keys;
+
+ private:
+  std::shared_ptr<session::State> state_;
+  Contents contents_;
+};
+
+}  // namespace actzip

@@ -1,0 +1,128 @@
+#include "actzip/policy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "actzip/error.hpp"
+#include "actzip/registry.hpp"
+
+namespace actzip {
+
+namespace {
+
+constexpr std::string_view kPresets = "default, exact, or a codec such as affine:2 or rotated:4";
+
+bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
+  return name == pattern;
+}
+
+/// Whether `name` is in a list of patterns separated by spaces.
+bool in_list(std::string_view name, std::string_view patterns) {
+  while (!patterns.empty()) {
+    const std::size_t end = std::min(patterns.find(' '), patterns.size());
+    if (matches(name, patterns.substr(0, end))) return true;
+    patterns.remove_prefix(std::min(end + 1, patterns.size()));
+  }
+  return false;
+}
+
+bool is_integer(DType dtype) {
+  return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
+}
+
+bool takes(const CodecSpec& spec, DType dtype) {
+  const auto types = codec_info(spec).encodes;
+  return std::ranges::find(types, dtype) != types.end();
+}
+
+/// The bit, and two numbers that stand on the same sides of the limits in every floating type.
+Mask interval_mask(const OperatorFacts& facts) {
+  const float span = facts.upper - facts.lower;
+  const float inside =
+      std::isfinite(span) ? facts.lower + span / 2 : facts.lower + std::max(1.0F, std::abs(facts.lower));
+  return {.lo = facts.lower, .hi = facts.upper, .off = facts.lower, .on = inside};
+}
+
+Choice as_is(std::string_view reason) { return {.keep = Keep::as_is, .spec = Copy{}, .reason = reason}; }
+
+Choice choose_integer(const PolicyRow& row, DType dtype, const OperatorFacts& facts) {
+  const bool decodes = dtype == DType::i64 || dtype == DType::i32;
+  if (row.treatment != Treatment::index || !decodes) return as_is("integers without a known bound");
+  const Index index{.bound = facts.index_bound};
+  if (facts.index_bound < 1 || facts.index_bound > Index{}.bound) return as_is("integers without a known bound");
+  if (index_bits(index.bound) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its bound needs all its bits");
+  return {.keep = Keep::encoded, .spec = index, .reason = row.reason};
+}
+
+}  // namespace
+
+Policy::Policy(std::string_view preset, std::optional<Bits> bits) : preset_(preset), bits_(bits) {
+  if (bits && !((bits->value >= 1 && bits->value <= 4) || bits->value == 8)) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8)", bits->value));
+  }
+  lossless_ = preset == "exact";
+  if (lossless_ || preset == "default") {
+    if (lossless_ && bits) throw Error(ErrorCode::invalid_spec, "session: preset 'exact' takes no bits");
+    return;
+  }
+  if (bits) throw Error(ErrorCode::invalid_spec, fmt::format("session: preset '{}' states its own bits", preset));
+  try {
+    uniform_ = parse_spec(preset);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: preset '{}' (allowed: {}): {}", preset, kPresets, error.what()));
+  }
+  if (!takes(*uniform_, DType::f32) || std::holds_alternative<Mask>(*uniform_)) {
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: preset '{}' keeps no floating values (allowed: {})", preset, kPresets));
+  }
+}
+
+const PolicyRow& Policy::row(std::string_view op, std::string_view slot) const {
+  const auto rows = policy_table();
+  const auto found = std::ranges::find_if(
+      rows, [&](const PolicyRow& row) { return in_list(op, row.operators) && in_list(slot, row.slots); });
+  return found == rows.end() ? rows.back() : *found;
+}
+
+Choice Policy::choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {
+  if (row.treatment == Treatment::shape_only && !uniform_) return {.keep = Keep::shape_only, .reason = row.reason};
+  if (dtype == DType::boolean) return {.keep = Keep::encoded, .spec = Mask{}, .reason = "booleans take one bit"};
+  if (is_integer(dtype)) return choose_integer(row, dtype, facts);
+  if (dtype == DType::f64) return as_is("no codec takes f64");
+  return choose_float(row, dtype, elems, facts);
+}
+
+Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {
+  if (uniform_) {
+    if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
+    return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};
+  }
+  switch (row.treatment) {
+    case Treatment::sign: return {.keep = Keep::encoded, .spec = Mask{}, .reason = row.reason, .not_negative = true};
+    case Treatment::interval: return {.keep = Keep::encoded, .spec = interval_mask(facts), .reason = row.reason};
+    case Treatment::scaled_mask: return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};
+    case Treatment::codec_if_large:
+      if (elems < kLargeElems) return as_is("small, and its gradient is sensitive");
+      break;
+    case Treatment::codec: break;
+    default: return as_is(row.reason);
+  }
+  if (lossless_) return as_is("preset 'exact' changes no value");
+  const CodecSpec spec = widened(row.spec);
+  if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
+  return {.keep = Keep::encoded, .spec = spec, .reason = row.reason};
+}
+
+CodecSpec Policy::widened(const CodecSpec& spec) const {
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  if (!bits_ || rotated == nullptr || rotated->bits != Bits(2)) return spec;
+  if (bits_->value == 8) return Affine{.bits = *bits_, .rounding = Rounding::nearest};
+  return Rotated{.bits = *bits_};
+}
+
+}  // namespace actzip

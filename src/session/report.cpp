@@ -1,0 +1,89 @@
+#include "actzip/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace actzip {
+
+namespace {
+
+std::string shape_text(const Shape& shape) {
+  std::string text;
+  for (int d = 0; d < shape.rank; ++d) text += fmt::format("{}{}", d == 0 ? "" : "x", shape.sizes[d]);
+  return text;
+}
+
+std::string bytes_text(std::size_t bytes) {
+  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
+}
+
+std::string json_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      result += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+std::string json_site(const SiteReport& site) {
+  std::string sizes;
+  for (int d = 0; d < site.shape.rank; ++d) sizes += fmt::format("{}{}", d == 0 ? "" : ", ", site.shape.sizes[d]);
+  return fmt::format(
+      R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "shape": [{}], "dtype": "{}", )"
+      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}}})",
+      json_string(site.site), json_string(site.module), json_string(site.op), json_string(site.slot), site.ordinal,
+      sizes, to_string(site.dtype), json_string(site.codec), site.bytes_before, site.bytes_after,
+      json_string(site.reason), site.saves);
+}
+
+}  // namespace
+
+std::string Report::to_text() const {
+  std::size_t name_width = 4;
+  std::size_t shape_width = 5;
+  for (const SiteReport& site : sites) {
+    name_width = std::max(name_width, site.site.size());
+    shape_width = std::max(shape_width, shape_text(site.shape).size());
+  }
+  const auto line = [&](const auto& name, const auto& shape, auto dtype, const auto& codec, const auto& before,
+                        const auto& after, const auto& reason) {
+    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:<14}  {:>10}  {:>10}  {}\n", name, name_width, shape, shape_width,
+                       dtype, codec, before, after, reason);
+  };
+  std::string text = line("site", "shape", "type", "kept as", "before", "after", "why");
+  for (const SiteReport& site : sites) {
+    text += line(site.site, shape_text(site.shape), to_string(site.dtype), site.codec, bytes_text(site.bytes_before),
+                 bytes_text(site.bytes_after), site.reason);
+  }
+  const double ratio = bytes_after == 0 ? 0.0 : static_cast<double>(bytes_before) / static_cast<double>(bytes_after);
+  text += fmt::format("preset '{}', step {}: {} {} instead of {} ({:.1f} times smaller)\n", preset, steps,
+                      dry ? "would keep" : "kept", bytes_text(bytes_after), bytes_text(bytes_before), ratio);
+  if (index_overflow) text += "an index lay outside the bound of its operator: its gradient was wrong\n";
+  return text;
+}
+
+std::string Report::to_json() const {
+  std::string rows;
+  for (const SiteReport& site : sites) rows += (rows.empty() ? "\n  " : ",\n  ") + json_site(site);
+  return fmt::format(
+      R"({{"preset": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "live_bytes": {}, )"
+      R"("index_overflow": {}, "sites": [{}]}})",
+      json_string(preset), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow, rows);
+}
+
+}  // namespace actzip

@@ -1,0 +1,268 @@
+#include "session/state.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <variant>
+
+#include "actzip/codec.hpp"
+#include "actzip/error.hpp"
+#include "actzip/registry.hpp"
+#include "session/blob.hpp"
+#include "store/store.hpp"
+
+namespace actzip::session {
+
+namespace {
+
+std::string codec_text(const Outcome& outcome) {
+  switch (outcome.kind) {
+    case Outcome::Kind::as_is: return "as is";
+    case Outcome::Kind::shape_only: return "shape only";
+    case Outcome::Kind::shared: return "shared";
+    case Outcome::Kind::encoded: break;
+  }
+  return to_string(outcome.spec);
+}
+
+std::string name_of(const SiteKey& key) {
+  std::string name;
+  if (!key.module.empty()) name = fmt::format("{}: ", key.module);
+  name += fmt::format("{}.{}", key.op, key.slot);
+  if (key.ordinal > 0) name += fmt::format(" #{}", key.ordinal);
+  return name;
+}
+
+std::size_t tensor_bytes(const SavedTensor& tensor) {
+  if (tensor.role != Role::activation) return tensor.bytes;
+  return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
+}
+
+Want want_of(const Choice& choice) { return {choice.keep, choice.spec, choice.not_negative}; }
+
+/// A saver that asked for a mask, and is served by a blob of values.
+bool asks_for_plane(const Choice& choice, const Blob& blob) {
+  return std::holds_alternative<Mask>(choice.spec) && std::holds_alternative<Rotated>(blob.contents().spec);
+}
+
+}  // namespace
+
+std::optional<Allocation> DecodeCache::find(const Key& key) {
+  const std::lock_guard lock(mutex_);
+  if (key_ != key) return std::nullopt;
+  return values_;
+}
+
+void DecodeCache::put(const Key& key, const Allocation& values) {
+  Allocation old;  // freed after the lock
+  const std::lock_guard lock(mutex_);
+  old = std::exchange(values_, values);
+  key_ = key;
+}
+
+void DecodeCache::forget(const Blob& blob) {
+  Allocation old;
+  const std::lock_guard lock(mutex_);
+  if (key_.blob != &blob) return;
+  old = std::exchange(values_, {});
+  key_ = {};
+}
+
+ByteSpan OverflowWords::word(const Stream& stream, Memory& memory) {
+  const std::lock_guard lock(mutex_);
+  for (const Word& word : words_) {
+    if (word.device == stream.device()) return {word.bytes.data, word.bytes.size, word.device};
+  }
+  words_.push_back({stream.device(), memory.allocate_zeroed(sizeof(std::uint32_t), stream), &memory});
+  return {words_.back().bytes.data, words_.back().bytes.size, stream.device()};
+}
+
+bool OverflowWords::raised() {
+  const std::lock_guard lock(mutex_);
+  for (const Word& word : words_) {
+    if (word.memory->read_word(word.bytes) != 0) return true;
+  }
+  return false;
+}
+
+State::State(const SessionOptions& options)
+    : options_(options), policy_(options.preset, options.bits ? std::optional(Bits(*options.bits)) : std::nullopt) {
+  if (options.min_elems < 0) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
+  }
+}
+
+void State::begin_step() {
+  const std::lock_guard lock(mutex_);
+  ++step_;
+  order_.clear();
+}
+
+SiteId State::site(const SiteKey& key) {
+  std::string name = name_of(key);
+  const std::lock_guard lock(mutex_);
+  const auto [place, is_new] = site_by_name_.try_emplace(name, SiteId{static_cast<std::uint32_t>(sites_.size())});
+  if (is_new) {
+    Site& site = sites_.emplace_back();
+    site.module = key.module;
+    site.op = key.op;
+    site.slot = key.slot;
+    site.ordinal = key.ordinal;
+    site.name = std::move(name);
+    site.row = &policy_.row(key.op, key.slot);
+  }
+  return place->second;
+}
+
+Site& State::site_at(SiteId id) {
+  const std::lock_guard lock(mutex_);
+  return sites_[id.value];
+}
+
+const std::string& State::site_name(SiteId site) { return site_at(site).name; }
+
+Choice State::decide(const Site& site, const SavedTensor& tensor) const {
+  if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
+  const std::int64_t elems = unique_elems(tensor.view.shape);
+  if (elems < options_.min_elems) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
+  return policy_.choose(*site.row, tensor.view.dtype, elems, tensor.facts);
+}
+
+Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
+  Site& site = site_at(id);
+  const Choice choice = decide(site, tensor);
+  Outcome outcome;
+  outcome.reason = choice.reason;
+  Kept kept;
+  if (tensor.role == Role::unsupported) {
+    outcome.before = outcome.after = tensor.bytes;
+  } else if (tensor.role == Role::activation) {
+    kept = keep_memory(site, tensor, choice, stream, memory, outcome);
+  }
+  record(site, tensor, outcome);
+  return kept;
+}
+
+/// Activations hold memory of their own: shared with an earlier save, kept as they are, encoded, or let go.
+Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream,
+                        Memory& memory, Outcome& outcome) {
+  ShareKeys keys = share_keys(tensor, stream);
+  const Found found = shared.find(keys, want_of(choice));
+  if (choice.keep == Keep::shape_only) {
+    outcome.kind = Outcome::Kind::shape_only;
+    outcome.before = found.blob ? 0 : tensor_bytes(tensor);
+    return {options_.dry ? Keep::as_is : Keep::shape_only, false, nullptr};
+  }
+  if (found.blob) {
+    const Blob::Contents& have = found.blob->contents();
+    outcome.kind = Outcome::Kind::shared;
+    outcome.shared_with = have.site;
+    return {have.how, have.how == Keep::encoded && asks_for_plane(choice, *found.blob), found.blob};
+  }
+  outcome.before = outcome.after = tensor_bytes(tensor);
+  Want have = want_of(choice);
+  std::shared_ptr<Blob> blob;
+  if (choice.keep == Keep::encoded) {
+    have.spec = stored_spec(site, choice, found);
+    outcome.kind = Outcome::Kind::encoded;
+    outcome.spec = have.spec;
+    outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape);
+    if (!options_.dry) blob = encode_blob(site, tensor, have.spec, stream, memory);
+  }
+  const Keep how = blob ? Keep::encoded : Keep::as_is;
+  if (!blob) {
+    Blob::Contents nothing;
+    nothing.site = &site.name;
+    blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
+  }
+  blob->keys = std::move(keys);
+  // In dry mode the table says what would be kept, so that the report counts as the real run would.
+  shared.insert(blob, have, site);
+  return {how, how == Keep::encoded && asks_for_plane(choice, *blob), blob};
+}
+
+/// A ReLU's result whose values are asked for as well is encoded once, with the mask plane; so both sides learn.
+CodecSpec State::stored_spec(const Site& site, const Choice& choice, const Found& found) {
+  const auto with_plane = [](CodecSpec spec) {
+    if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = true;
+    return spec;
+  };
+  const std::lock_guard lock(mutex_);
+  if (found.mask_of != nullptr && std::holds_alternative<Rotated>(choice.spec)) {
+    found.mask_of->values = choice.spec;
+    return with_plane(choice.spec);
+  }
+  return choice.not_negative && site.values ? with_plane(*site.values) : choice.spec;
+}
+
+std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+                                         const Stream& stream, Memory& memory) {
+  Blob::Contents contents{.how = Keep::encoded,
+                          .spec = spec,
+                          .dtype = tensor.view.dtype,
+                          .elems = unique_elems(tensor.view.shape),
+                          .seed = next_seed(),
+                          .stream = stream,
+                          .bytes = {},
+                          .site = &site.name};
+  try {
+    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems);
+    contents.bytes = store::device_store().reserve(size, stream, memory);
+    const bool needs_word = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
+    const ByteSpan word = needs_word ? overflow_.word(stream, memory) : ByteSpan{};
+    encode(spec, tensor.view, {contents.bytes.data, size, stream.device()}, contents.seed, stream, Segments{}, word);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
+  }
+  live_bytes += contents.bytes.size;
+  return std::make_shared<Blob>(shared_from_this(), std::move(contents));
+}
+
+void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome) {
+  const std::lock_guard lock(mutex_);
+  if (site.step != step_) order_.push_back(&site);
+  site.step = step_;
+  ++site.saves;
+  site.shape = tensor.view.shape;
+  site.dtype = tensor.view.dtype;
+  site.last = outcome;
+}
+
+/// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs.
+Seed State::next_seed() {
+  std::uint64_t x = options_.seed * 0xD1342543DE82EF95ULL + (encoded_count_++ + 1) * 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
+  return Seed(x ^ (x >> 31U));
+}
+
+Report State::report() {
+  Report report;
+  report.preset = policy_.preset();
+  report.dry = options_.dry;
+  report.live_bytes = live_bytes;
+  report.index_overflow = overflow_.raised();
+  const std::lock_guard lock(mutex_);
+  report.steps = step_;
+  for (const Site* site : order_) {
+    SiteReport row{.site = site->name,
+                   .module = site->module,
+                   .op = site->op,
+                   .slot = site->slot,
+                   .ordinal = site->ordinal,
+                   .shape = site->shape,
+                   .dtype = site->dtype,
+                   .codec = codec_text(site->last),
+                   .bytes_before = site->last.before,
+                   .bytes_after = site->last.after,
+                   .reason = std::string(site->last.reason),
+                   .saves = site->saves};
+    if (site->last.shared_with != nullptr) row.reason = fmt::format("kept by {}", *site->last.shared_with);
+    report.bytes_before += row.bytes_before;
+    report.bytes_after += row.bytes_after;
+    report.sites.push_back(std::move(row));
+  }
+  return report;
+}
+
+}  // namespace actzip::session

@@ -1,0 +1,121 @@
+// What a session and its blobs share. Blobs hold it, so it lives as long as anything that was kept.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "actzip/session.hpp"
+#include "session/share_table.hpp"
+
+namespace actzip::session {
+
+/// What was done with one saved tensor. Texts are literals: a save makes none.
+struct Outcome {
+  enum class Kind : std::uint8_t { as_is, shape_only, shared, encoded };
+  Kind kind = Kind::as_is;
+  CodecSpec spec = Copy{};                   ///< if encoded
+  const std::string* shared_with = nullptr;  ///< the name of the site that keeps it
+  std::size_t before = 0;
+  std::size_t after = 0;
+  std::string_view reason;
+};
+
+/// Names and row never change once it is made; the rest is guarded by the state's mutex.
+struct Site {
+  std::string module;
+  std::string op;
+  std::string slot;
+  int ordinal = 0;
+  std::string name;
+  const PolicyRow* row = nullptr;
+
+  std::optional<CodecSpec> values;  ///< learned: somebody else asks for the values behind this site's mask
+  std::int64_t step = -1;           ///< the last in which it was used
+  std::int64_t saves = 0;
+  Shape shape;  ///< of the last tensor, as are the following
+  DType dtype = DType::f32;
+  Outcome last;
+};
+
+/// What was restored last, so that several savers of one tensor decode it once.
+class DecodeCache {
+ public:
+  struct Key {
+    const Blob* blob = nullptr;
+    bool as_mask = false;
+    const void* stream = nullptr;
+    bool operator==(const Key&) const = default;
+  };
+  std::optional<Allocation> find(const Key& key);
+  void put(const Key& key, const Allocation& values);
+  void forget(const Blob& blob);
+
+ private:
+  std::mutex mutex_;
+  Key key_;
+  Allocation values_;
+};
+
+/// The words that `index` raises when a value lies outside its bound, one for each device.
+class OverflowWords {
+ public:
+  ByteSpan word(const Stream& stream, Memory& memory);
+  /// Whether any was raised; waits for the devices.
+  bool raised();
+
+ private:
+  struct Word {
+    Device device;
+    Allocation bytes;
+    Memory* memory;
+  };
+  std::mutex mutex_;
+  std::vector<Word> words_;
+};
+
+class State : public std::enable_shared_from_this<State> {
+ public:
+  explicit State(const SessionOptions& options);
+
+  void begin_step();
+  SiteId site(const SiteKey& key);
+  const std::string& site_name(SiteId site);
+  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+  Report report();
+
+  ShareTable shared;
+  DecodeCache decoded;
+  std::atomic<std::size_t> live_bytes{0};
+
+ private:
+  [[nodiscard]] Site& site_at(SiteId id);
+  [[nodiscard]] Choice decide(const Site& site, const SavedTensor& tensor) const;
+  Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream, Memory& memory,
+                   Outcome& outcome);
+  CodecSpec stored_spec(const Site& site, const Choice& choice, const Found& found);
+  std::shared_ptr<Blob> encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+                                    const Stream& stream, Memory& memory);
+  void record(Site& site, const SavedTensor& tensor, const Outcome& outcome);
+  Seed next_seed();
+
+  const SessionOptions options_;
+  const Policy policy_;
+  OverflowWords overflow_;
+  std::atomic<std::uint64_t> encoded_count_{0};
+
+  std::mutex mutex_;  ///< of everything below
+  std::int64_t step_ = 0;
+  std::deque<Site> sites_;  ///< a deque: they stay where they are
+  std::unordered_map<std::string, SiteId> site_by_name_;
+  std::vector<const Site*> order_;  ///< of the last step, in the order of first saves
+};
+
+}  // namespace actzip::session

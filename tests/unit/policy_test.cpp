@@ -1,0 +1,101 @@
+#include "actzip/policy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "actzip/codec.hpp"
+#include "actzip/error.hpp"
+
+namespace actzip {
+namespace {
+
+constexpr std::int64_t kSome = 4096;
+
+Choice choose(const Policy& policy, std::string_view op, std::string_view slot, DType dtype = DType::f32,
+              std::int64_t elems = kSome, const OperatorFacts& facts = {}) {
+  return policy.choose(policy.row(op, slot), dtype, elems, facts);
+}
+
+std::string spec_of(const Choice& choice) { return choice.keep == Keep::encoded ? to_string(choice.spec) : "-"; }
+
+TEST(Policy, EveryRowIsReachedByItsFirstName) {
+  const Policy policy;
+  for (const PolicyRow& row : policy_table()) {
+    std::string op(row.operators.substr(0, row.operators.find(' ')));
+    std::string slot(row.slots.substr(0, row.slots.find(' ')));
+    if (op.ends_with('*')) op.back() = 'x';
+    if (slot.ends_with('*')) slot.back() = '0';
+    EXPECT_EQ(&policy.row(op, slot), &row) << op << "." << slot;
+  }
+}
+
+TEST(Policy, LastRowTakesEverything) {
+  const Policy policy;
+  EXPECT_EQ(&policy.row("no_such_operator", "x"), &policy_table().back());
+  EXPECT_EQ(spec_of(choose(policy, "no_such_operator", "x")), "rotated:4");
+}
+
+TEST(Policy, LimitsBecomeAMaskThatKeepsItsSides) {
+  const Choice choice = choose(Policy(), "hardtanh", "self", DType::f32, kSome, {.lower = -2, .upper = 4});
+  const auto& mask = std::get<Mask>(choice.spec);
+  EXPECT_LE(mask.off, -2);
+  EXPECT_GT(mask.on, -2);
+  EXPECT_LT(mask.on, 4);
+}
+
+TEST(Policy, ExactKeepsEveryValueButWhatNoGradientAsksFor) {
+  const Policy exact("exact");
+  EXPECT_EQ(choose(exact, "convolution", "input").keep, Keep::as_is);
+  EXPECT_EQ(choose(exact, "never_heard_of", "x").keep, Keep::as_is);
+  EXPECT_EQ(spec_of(choose(exact, "relu", "result")), "mask");
+  EXPECT_EQ(choose(exact, "max_pool2d_with_indices", "self").keep, Keep::shape_only);
+}
+
+TEST(Policy, IntegersNeedABound) {
+  EXPECT_EQ(choose(Policy(), "embedding", "indices", DType::i64).keep, Keep::as_is);
+  const OperatorFacts facts{.index_bound = 1000};
+  EXPECT_EQ(spec_of(choose(Policy(), "embedding", "indices", DType::i64, kSome, facts)), "index:bound=1000");
+  EXPECT_EQ(choose(Policy(), "addmm", "mat1", DType::i64, kSome, facts).keep, Keep::as_is);
+  EXPECT_EQ(choose(Policy(), "embedding", "indices", DType::i64, kSome, {.index_bound = std::int64_t{1} << 40}).keep,
+            Keep::as_is);
+}
+
+TEST(Policy, WhatIsChosenCanBeEncoded) {
+  const OperatorFacts facts{.index_bound = 1000};
+  for (const char* preset : {"default", "exact", "affine:2", "rotated:4", "cast:f16"}) {
+    const Policy policy(preset);
+    for (const PolicyRow& row : policy_table()) {
+      for (int type = 0; type <= static_cast<int>(DType::i64); ++type) {
+        const auto dtype = static_cast<DType>(type);
+        const Choice choice = policy.choose(row, dtype, kLargeElems, facts);
+        EXPECT_FALSE(choice.reason.empty());
+        if (choice.keep != Keep::encoded) continue;
+        EXPECT_NO_THROW((void)encoded_bytes(choice.spec, dtype, kLargeElems)) << preset << " " << row.operators;
+      }
+    }
+  }
+}
+
+TEST(Policy, BitsReplaceTheTwo) {
+  EXPECT_EQ(spec_of(choose(Policy("default", Bits(1)), "addmm", "mat1")), "rotated:1");
+  EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "addmm", "mat1")), "affine:8:nearest");
+  EXPECT_EQ(spec_of(choose(Policy("default", Bits(1)), "bmm", "self")), "affine:8:nearest");
+  EXPECT_THROW(Policy("default", Bits(5)), Error);
+  EXPECT_THROW(Policy("exact", Bits(2)), Error);
+}
+
+TEST(Policy, UnknownPresetNamesWhatIsAllowed) {
+  for (const char* preset : {"best", "mask", "index:bound=4", ""}) {
+    try {
+      const Policy policy(preset);
+      ADD_FAILURE() << preset;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
+      EXPECT_NE(std::string(error.what()).find("default, exact"), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace actzip

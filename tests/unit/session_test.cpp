@@ -1,0 +1,301 @@
+#include "actzip/session.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actzip/error.hpp"
+
+namespace actzip {
+namespace {
+
+/// Memory that counts.
+class FakeMemory final : public Memory {
+ public:
+  Allocation allocate(std::size_t bytes, const Stream& /*stream*/) override {
+    ++allocations;
+    auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
+    return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
+  }
+  Allocation allocate_zeroed(std::size_t bytes, const Stream& stream) override {
+    Allocation allocation = allocate(bytes, stream);
+    std::memset(allocation.data, 0, bytes);
+    return allocation;
+  }
+  void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
+  std::uint32_t read_word(const Allocation& bytes) override {
+    std::uint32_t word = 0;
+    std::memcpy(&word, bytes.data, sizeof word);
+    return word;
+  }
+
+  int allocations = 0;
+
+ private:
+  struct alignas(16) Block {
+    std::byte bytes[16];
+  };
+};
+
+/// A tensor as an adapter would describe it.
+struct FakeTensor {
+  explicit FakeTensor(std::int64_t elems = 4096, float shift = 0) : values(static_cast<std::size_t>(elems)) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(0.37F * static_cast<float>(i)) + shift;
+  }
+  void relu() {
+    for (float& x : values) x = std::max(x, 0.0F);
+  }
+  [[nodiscard]] SavedTensor saved() const {
+    SavedTensor tensor;
+    tensor.view = {values.data(), DType::f32, Shape::contiguous({static_cast<std::int64_t>(values.size())})};
+    tensor.identity = {reinterpret_cast<std::uintptr_t>(guard.get()), guard};
+    tensor.version = version;
+    return tensor;
+  }
+
+  std::vector<float> values;
+  std::shared_ptr<int> guard = std::make_shared<int>();
+  std::uint32_t version = 0;
+};
+
+class SessionTest : public testing::Test {
+ protected:
+  Kept keep(const char* op, const char* slot, const SavedTensor& tensor) {
+    return session->keep(session->site({"", op, slot, 0}), tensor, Stream(), memory);
+  }
+  std::vector<float> values(const Kept& kept) {
+    const Allocation restored = restore(kept, Stream(), memory);
+    std::vector<float> result(restored.size / sizeof(float));
+    std::memcpy(result.data(), restored.data, restored.size);
+    return result;
+  }
+  [[nodiscard]] std::vector<std::string> codecs() const {
+    std::vector<std::string> result;
+    for (const SiteReport& site : session->report().sites) result.push_back(site.codec);
+    return result;
+  }
+  void restart(const SessionOptions& options) { session.emplace(options); }
+
+  FakeMemory memory;
+  std::optional<Session> session{std::in_place};
+};
+
+TEST_F(SessionTest, KeepsAndRestores) {
+  const FakeTensor x;
+  const Kept kept = keep("addmm", "mat1", x.saved());
+  ASSERT_EQ(kept.how, Keep::encoded);
+  const std::vector<float> restored = values(kept);
+  double error = 0;
+  double energy = 0;
+  for (std::size_t i = 0; i < restored.size(); ++i) {
+    error += std::pow(restored[i] - x.values[i], 2);
+    energy += std::pow(x.values[i], 2);
+  }
+  EXPECT_LT(error / energy, 0.2);
+  EXPECT_EQ(site_name(kept), "addmm.mat1");
+  EXPECT_EQ(session->live_bytes(), session->report().bytes_after);
+}
+
+TEST_F(SessionTest, BlobsOutliveTheSession) {
+  const FakeTensor x;
+  const Kept kept = keep("addmm", "mat1", x.saved());
+  const std::vector<float> before = values(kept);
+  session.reset();
+  EXPECT_EQ(values(kept), before);
+}
+
+TEST_F(SessionTest, FreesWithTheLastCopy) {
+  const FakeTensor x;
+  Kept kept = keep("addmm", "mat1", x.saved());
+  Kept copy = kept;
+  const Allocation restored = restore(kept, Stream(), memory);
+  kept = {};
+  EXPECT_GT(session->live_bytes(), 0U);
+  copy = {};
+  EXPECT_EQ(session->live_bytes(), 0U);
+  EXPECT_EQ(restored.owner.use_count(), 1) << "the decode cache still holds it";
+}
+
+TEST_F(SessionTest, SameMemoryIsKeptOnceAndDecodedOnce) {
+  const FakeTensor x;
+  const Kept q = keep("addmm", "mat1", x.saved());
+  const Kept k = keep("mm", "self", x.saved());
+  EXPECT_EQ(q.blob, k.blob);
+  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:2", "shared"}));
+  EXPECT_EQ(restore(q, Stream(), memory).data, restore(k, Stream(), memory).data);
+}
+
+TEST_F(SessionTest, OtherVersionOtherMemoryOtherBlob) {
+  FakeTensor x;
+  const Kept first = keep("addmm", "mat1", x.saved());
+  x.version = 1;
+  EXPECT_NE(keep("mm", "self", x.saved()).blob, first.blob);
+  SavedTensor part = FakeTensor().saved();
+  EXPECT_NE(keep("mm", "self", part).blob, first.blob);
+}
+
+TEST_F(SessionTest, ALessFaithfulBlobDoesNotServe) {
+  const FakeTensor x;
+  const Kept coarse = keep("addmm", "mat1", x.saved());
+  const Kept fine = keep("bmm", "self", x.saved());
+  EXPECT_NE(fine.blob, coarse.blob);
+  EXPECT_EQ(keep("gelu", "self", x.saved()).how, Keep::encoded);
+  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:2", "affine:8:nearest", "shared"}));
+}
+
+TEST_F(SessionTest, CastsOfOneSourceAreOne) {
+  const auto source = std::make_shared<int>();
+  const FakeTensor a;
+  const FakeTensor b;
+  SavedTensor first = a.saved();
+  SavedTensor second = b.saved();
+  first.source = second.source = {reinterpret_cast<std::uintptr_t>(source.get()), source};
+  const Kept kept = keep("addmm", "mat1", first);
+  EXPECT_EQ(keep("addmm", "mat1", second).blob, kept.blob);
+}
+
+TEST_F(SessionTest, ReluLearnsAndStaysExact) {
+  FakeTensor x;
+  x.relu();
+  const std::vector<std::vector<std::string>> expected = {{"mask", "rotated:2:mask"}, {"rotated:2:mask", "shared"}};
+  for (const auto& step : expected) {
+    session->begin_step();
+    const Kept mask = keep("relu", "result", x.saved());
+    const Kept layer = keep("convolution", "input", x.saved());
+    EXPECT_EQ(codecs(), step);
+    const std::vector<float> bits = values(mask);
+    const std::vector<float> decoded = values(layer);
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      ASSERT_EQ(bits[i] > 0, x.values[i] > 0) << i;
+      ASSERT_TRUE(x.values[i] != 0 || decoded[i] == 0) << i;
+    }
+  }
+}
+
+TEST_F(SessionTest, AMaskPlaneDoesNotServeTensorsWithNegatives) {
+  const FakeTensor x;
+  SavedTensor saved = x.saved();
+  const Kept leaky = keep("leaky_relu", "self", saved);
+  const Kept layer = keep("convolution", "input", saved);
+  EXPECT_EQ(codecs(), (std::vector<std::string>{"mask", "rotated:2"}));
+}
+
+TEST_F(SessionTest, ParametersSmallAndUnsupportedStay) {
+  const FakeTensor x;
+  SavedTensor parameter = x.saved();
+  parameter.role = Role::parameter;
+  parameter.role_reason = "a parameter";
+  EXPECT_EQ(keep("addmm", "mat2", parameter).how, Keep::as_is);
+  const FakeTensor small(10);
+  EXPECT_EQ(keep("addmm", "mat1", small.saved()).how, Keep::as_is);
+  const Report report = session->report();
+  EXPECT_EQ(report.sites[0].bytes_before, 0U);
+  EXPECT_EQ(report.sites[0].reason, "a parameter");
+  EXPECT_EQ(report.sites[1].reason, "small");
+  EXPECT_EQ(report.sites[1].bytes_after, 40U);
+}
+
+TEST_F(SessionTest, WhatIsKeptAsItIsServesEverybody) {
+  restart({.preset = "exact"});
+  const FakeTensor x;
+  const Kept first = keep("addmm", "mat1", x.saved());
+  const Kept second = keep("gelu", "self", x.saved());
+  EXPECT_EQ(codecs(), (std::vector<std::string>{"as is", "shared"}));
+  EXPECT_EQ(second.how, Keep::as_is);
+}
+
+TEST_F(SessionTest, DryKeepsNothingAndCountsTheSame) {
+  FakeTensor x;
+  x.relu();
+  const auto run = [&](bool dry) {
+    restart({.dry = dry});
+    const Kept a = keep("relu", "result", x.saved());
+    const Kept b = keep("convolution", "input", x.saved());
+    const Kept c = keep("max_pool2d_with_indices", "self", x.saved());
+    EXPECT_EQ(c.how, dry ? Keep::as_is : Keep::shape_only);
+    EXPECT_EQ(a.how, dry ? Keep::as_is : Keep::encoded);
+    return session->report();
+  };
+  const Report real = run(false);
+  const Report dry = run(true);
+  EXPECT_EQ(dry.bytes_after, real.bytes_after);
+  EXPECT_EQ(dry.bytes_before, real.bytes_before);
+  EXPECT_EQ(dry.live_bytes, 0U);
+}
+
+TEST_F(SessionTest, ShapeOnlyKeepsNothing) {
+  const FakeTensor x;
+  const int before = memory.allocations;
+  const Kept kept = keep("max_pool2d_with_indices", "self", x.saved());
+  EXPECT_EQ(kept.how, Keep::shape_only);
+  EXPECT_EQ(memory.allocations, before);
+  EXPECT_EQ(session->report().bytes_before, x.values.size() * sizeof(float));
+}
+
+TEST_F(SessionTest, AnIndexOutsideItsBoundIsReported) {
+  std::vector<std::int64_t> indices(4096, 3);
+  SavedTensor tensor;
+  tensor.view = {indices.data(), DType::i64, Shape::contiguous({4096})};
+  tensor.facts.index_bound = 100;
+  const Kept good = keep("embedding", "indices", tensor);
+  EXPECT_FALSE(session->report().index_overflow);
+  indices[7] = 100;
+  const Kept bad = keep("embedding", "indices", tensor);
+  EXPECT_TRUE(session->report().index_overflow);
+}
+
+TEST_F(SessionTest, ErrorsNameTheSite) {
+  const FakeTensor x;
+  SavedTensor tensor = x.saved();
+  tensor.view.data = reinterpret_cast<const std::byte*>(tensor.view.data) + 1;
+  try {
+    keep("addmm", "mat1", tensor);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::misaligned);
+    EXPECT_EQ(std::string(error.what()).find("addmm.mat1: "), 0U) << error.what();
+  }
+  EXPECT_EQ(session->live_bytes(), 0U);
+}
+
+TEST_F(SessionTest, SitesAreStableAndTheReportIsOfTheLastStep) {
+  const FakeTensor x;
+  const SiteId site = session->site({"layers.0", "addmm", "mat1", 1});
+  EXPECT_EQ(session->site({"layers.0", "addmm", "mat1", 1}), site);
+  EXPECT_NE(session->site({"layers.0", "addmm", "mat1", 0}), site);
+  EXPECT_EQ(session->site_name(site), "layers.0: addmm.mat1 #1");
+  session->begin_step();
+  keep("gelu", "self", x.saved());
+  session->begin_step();
+  keep("mm", "self", x.saved());
+  const Report report = session->report();
+  ASSERT_EQ(report.sites.size(), 1U);
+  EXPECT_EQ(report.sites[0].site, "mm.self");
+  EXPECT_EQ(report.steps, 2);
+}
+
+TEST_F(SessionTest, SeedsRepeatAndDiffer) {
+  const FakeTensor x;
+  const auto decoded = [&](std::uint64_t seed) {
+    restart({.seed = seed});
+    return values(keep("addmm", "mat1", x.saved()));
+  };
+  EXPECT_EQ(decoded(1), decoded(1));
+  EXPECT_NE(decoded(1), decoded(2));
+}
+
+TEST_F(SessionTest, ReportIsTextAndJson) {
+  const FakeTensor x;
+  keep("say \"hi\"", "self", x.saved());
+  const Report report = session->report();
+  EXPECT_NE(report.to_text().find("an operator that the policy does not know"), std::string::npos);
+  EXPECT_NE(report.to_json().find(R"("op": "say \"hi\"")"), std::string::npos) << report.to_json();
+}
+
+}  // namespace
+}  // namespace actzip
