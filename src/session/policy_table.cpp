@@ -24,6 +24,22 @@ constexpr std::string_view kFusedAttention =
     "_scaled_dot_product_* _flash_attention_* _efficient_attention_* "
     "_cudnn_attention_*";
 
+constexpr std::string_view kRecurrent = "mkldnn_rnn_layer _cudnn_rnn* miopen_rnn* _thnn_fused_* _lstm_mps";
+// Backward looks for the element that was chosen, or which of two is the greater.
+constexpr std::string_view kComparing =
+    "max min amax amin aminmax maximum minimum fmax fmin median nanmedian kthvalue mode abs abs_ "
+    "scatter_reduce scatter_reduce_ index_reduce index_reduce_ segment_reduce remainder remainder_ fmod fmod_ "
+    "rrelu_with_noise* _cdist_forward _pdist_forward";
+// Near a pole, or at the end of a domain, no rounding is small.
+constexpr std::string_view kPoles =
+    "asin acos atanh acosh log1p logit erfinv lgamma digamma polygamma mvlgamma prod cumprod logcumsumexp "
+    "binary_cross_entropy _ctc_loss _cudnn_ctc_loss special_* xlogy tan";
+constexpr std::string_view kSolvers =
+    "linalg_* _linalg_* cholesky* _cholesky* lu_* ormqr geqrf triangular_solve householder_product inverse";
+constexpr std::string_view kLosses =
+    "mse_loss smooth_l1_loss huber_loss l1_loss soft_margin_loss multi_margin_loss multilabel_margin_loss* "
+    "binary_cross_entropy_with_logits kl_div";
+
 // constinit: the table is data; nothing runs before main().
 constinit const std::array kRows = {
     PolicyRow{"relu relu_", "result self", Treatment::sign, {}, "its gradient asks for the sign alone"},
@@ -53,15 +69,29 @@ constinit const std::array kRows = {
     PolicyRow{kFusedAttention, "*", Treatment::as_is, {}, "statistics and masks of attention are kept exactly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kEightBits, "may be q and k of attention"},
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
-    PolicyRow{kNorms, "input", Treatment::codec, kTwoBits, "input of a norm"},
+    PolicyRow{kNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},
     PolicyRow{kNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
-    PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ pow glu", "*", Treatment::codec, kTwoBits,
+    PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
+    PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},
+    PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ glu", "*", Treatment::codec, kTwoBits,
               "smooth and pointwise"},
+    PolicyRow{"pow pow_", "self", Treatment::codec_if_whole, kTwoBits, "smooth and pointwise"},
+    PolicyRow{"pow pow_", "*", Treatment::as_is, {}, "a power with an exponent for each element"},
+    PolicyRow{"tanh tanh_ sigmoid sigmoid_", "*", Treatment::codec, kFourBits, "its gradient is a product of its result"},
     PolicyRow{"_softmax _safe_softmax", "result", Treatment::codec, kEightBits, "result of an exponential"},
     // bf16 and not 8 bits: masked logits are -inf here, and stay so in bf16.
-    PolicyRow{"_log_softmax", "result", Treatment::codec_if_large, kHalf, "a logarithm, which may be -inf"},
-    PolicyRow{"exp sqrt rsqrt reciprocal div div_ norm linalg_vector_norm", "*", Treatment::codec_if_large, kEightBits,
-              "result of exp, sqrt, division or norm"},
+    PolicyRow{"_log_softmax logsumexp logaddexp logaddexp2", "*", Treatment::codec_if_large, kHalf,
+              "a logarithm, which may be -inf"},
+    // bf16 and not 8 bits: what divides needs its error small against itself, not against its neighbours.
+    PolicyRow{"sqrt sqrt_ div div_ log log_ log2 log10", "*", Treatment::codec_if_large, kHalf, "its gradient is a quotient"},
+    PolicyRow{kLosses, "*", Treatment::codec_if_large, kHalf, "a loss compares it with its target"},
+    PolicyRow{"exp exp_ exp2 expm1 rsqrt rsqrt_ reciprocal reciprocal_ norm linalg_vector_norm", "*",
+              Treatment::codec_if_large, kEightBits, "result of an exponential, a root or a norm"},
+    PolicyRow{kComparing, "*", Treatment::as_is, {}, "its gradient compares values"},
+    PolicyRow{kPoles, "*", Treatment::as_is, {}, "its gradient has a pole"},
+    PolicyRow{kSolvers, "*", Treatment::as_is, {}, "its gradient solves with it"},
+    PolicyRow{"grid_sampler* cudnn_grid_sampler deform_conv2d roi_align", "grid offset rois", Treatment::as_is, {},
+              "positions in an image"},
     PolicyRow{"embedding", "indices", Treatment::index, {}, "rows of the embedding"},
     PolicyRow{"gather scatter scatter_ scatter_add scatter_add_ index_select index_add index_add_",
               "index",
