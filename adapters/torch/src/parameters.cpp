@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -24,8 +25,10 @@ constexpr std::array kViews = {
     "UnsafeViewBackward0", "ReshapeAliasBackward0",   "SelectBackward0",  "SliceBackward0",
     "SplitBackward0",      "SplitWithSizesBackward0", "SqueezeBackward0", "SqueezeBackward1",
     "UnsqueezeBackward0",  "ExpandBackward0",         "AliasBackward0",   "AsStridedBackward0"};
-constexpr std::array kArithmetic = {"CloneBackward0", "MulBackward0",  "DivBackward0",  "AddBackward0",
-                                    "SubBackward0",   "NormBackward0", "NormBackward1", "WeightNormInterfaceBackward0"};
+constexpr std::array kArithmetic = {"CloneBackward0", "MulBackward0",  "DivBackward0",
+                                    "AddBackward0",   "SubBackward0",  "NormBackward0",
+                                    "NormBackward1",  "MvBackward0",   "DotBackward0",
+                                    "VdotBackward0",  "WeightNormInterfaceBackward0"};
 
 NodeKind name_kind(const Node& node) {
   if (dynamic_cast<const AccumulateGrad*>(&node) != nullptr) return NodeKind::leaf;
@@ -45,24 +48,42 @@ NodeKind kind_of(const Node& node) {
   return place->second;
 }
 
-/// A walk towards the leaves, short enough to cost little: every way must end at a leaf.
+/// A walk towards the leaves, short enough to cost little: every way must end at a leaf. Ways to constants are allowed
+/// where the leaves are parameters of a known model and the result is no larger than one of them: a weight times a mask
+/// is a weight, and a batch times a weight is none.
 class LeafWalk {
  public:
-  [[nodiscard]] bool derived_from_leaves(const Node& node, int depth = 0) {
+  explicit LeafWalk(const ParameterRegistry& registry) : registry_(registry) {}
+
+  [[nodiscard]] bool derived_from_leaves(const at::Tensor& tensor, const Node& root) {
+    return leads_to_leaves(root, 0) && (!constants_ || tensor.numel() <= largest_parameter_);
+  }
+
+ private:
+  [[nodiscard]] bool leads_to_leaves(const Node& node, int depth) {
     constexpr int kMaxNodes = 24;
     constexpr int kMaxDepth = 6;
     if (++visited_ > kMaxNodes || depth > kMaxDepth) return false;
     const NodeKind kind = kind_of(node);
-    if (kind == NodeKind::leaf) return true;
+    if (kind == NodeKind::leaf) {
+      const at::Tensor& leaf = static_cast<const AccumulateGrad&>(node).variable;
+      if (leaf.numel() > largest_parameter_ && registry_.holds(leaf)) largest_parameter_ = leaf.numel();
+      return true;
+    }
     if (kind == NodeKind::other) return false;
-    const auto& edges = node.next_edges();
-    return !edges.empty() && std::ranges::all_of(edges, [&](const auto& edge) {
-      return edge.is_valid() && derived_from_leaves(*edge.function, depth + 1);
-    });
+    bool any = false;
+    for (const auto& edge : node.next_edges()) {
+      if (edge.is_valid() && !leads_to_leaves(*edge.function, depth + 1)) return false;
+      any = any || edge.is_valid();
+      constants_ = constants_ || !edge.is_valid();
+    }
+    return any;
   }
 
- private:
+  const ParameterRegistry& registry_;
   int visited_ = 0;
+  bool constants_ = false;
+  std::int64_t largest_parameter_ = 0;
 };
 
 }  // namespace
@@ -83,7 +104,7 @@ bool ParameterRegistry::holds(const at::Tensor& tensor) const {
 std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot) {
   if (registry.holds(tensor)) return "a parameter or buffer";
   if (const auto node = tensor.grad_fn()) {
-    return LeafWalk().derived_from_leaves(*node) ? "derived from parameters" : "";
+    return LeafWalk(registry).derived_from_leaves(tensor, *node) ? "derived from parameters" : "";
   }
   if (tensor.requires_grad()) return "a leaf that requires grad";
   return weight_slot ? "an operator's weight" : "";
