@@ -9,12 +9,13 @@ namespace {
 
 constexpr Rotated kTwoBits{.bits = Bits(2)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
+constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
 constexpr Cast kHalf{.to = DType::bf16};
 
 // Names of operators that share their rows.
 constexpr std::string_view kLinear =
-    "linear addmm mm matmul addmv mv dot addbmm convolution* cudnn_convolution* "
+    "linear addmm mm matmul addbmm convolution* cudnn_convolution* "
     "_convolution* mkldnn_convolution* thnn_conv* slow_conv*";
 constexpr std::string_view kNorms =
     "native_batch_norm* cudnn_batch_norm* miopen_batch_norm* batch_norm* "
@@ -35,7 +36,7 @@ constexpr std::string_view kPoles =
     "asin acos atanh acosh log1p logit erfinv lgamma digamma polygamma mvlgamma prod cumprod logcumsumexp "
     "binary_cross_entropy _ctc_loss _cudnn_ctc_loss special_* xlogy tan";
 constexpr std::string_view kSolvers =
-    "linalg_* _linalg_* cholesky* _cholesky* lu_* ormqr geqrf triangular_solve householder_product inverse";
+    "linalg_* _linalg_* cholesky* _cholesky* lu_* ormqr geqrf triangular_solve inverse";
 constexpr std::string_view kLosses =
     "mse_loss smooth_l1_loss huber_loss l1_loss soft_margin_loss multi_margin_loss multilabel_margin_loss* "
     "binary_cross_entropy_with_logits kl_div";
@@ -68,16 +69,19 @@ constinit const std::array kRows = {
     PolicyRow{kFusedAttention, "value result", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kFusedAttention, "*", Treatment::as_is, {}, "statistics and masks of attention are kept exactly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kEightBits, "may be q and k of attention"},
+    PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},
     PolicyRow{kNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
+    PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},
     PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
     PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},
     PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ glu", "*", Treatment::codec, kTwoBits,
               "smooth and pointwise"},
     PolicyRow{"pow pow_", "self", Treatment::codec_if_whole, kTwoBits, "smooth and pointwise"},
     PolicyRow{"pow pow_", "*", Treatment::as_is, {}, "a power with an exponent for each element"},
-    PolicyRow{"tanh tanh_ sigmoid sigmoid_", "*", Treatment::codec, kFourBits, "its gradient is a product of its result"},
+    // affine, because most of it may lie at the ends of its range, and there it must be exact.
+    PolicyRow{"tanh tanh_ sigmoid sigmoid_", "*", Treatment::codec, kFourBitsBounded, "a curve between two limits"},
     PolicyRow{"_softmax _safe_softmax", "result", Treatment::codec, kEightBits, "result of an exponential"},
     // bf16 and not 8 bits: masked logits are -inf here, and stay so in bf16.
     PolicyRow{"_log_softmax logsumexp logaddexp logaddexp2", "*", Treatment::codec_if_large, kHalf,

@@ -6,10 +6,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "actzip/error.hpp"
+#include "actzip/policy.hpp"
 #include "actzip/torch.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
@@ -156,6 +159,13 @@ SessionOptions make_options(std::string preset, std::optional<int> bits, std::in
   return {std::move(preset), bits, min_elems, seed, dry};
 }
 
+/// The rows of the default policy as text, in their order: (operators, slots, reason).
+std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
+  std::vector<std::tuple<std::string, std::string, std::string>> rows;
+  for (const PolicyRow& row : policy_table()) rows.emplace_back(row.operators, row.slots, row.reason);
+  return rows;
+}
+
 }  // namespace
 }  // namespace actzip::torch
 
@@ -188,4 +198,5 @@ PYBIND11_MODULE(_C, module) {
     if (start_listening(session.impl().get())) session.impl()->begin_step();
   });
   module.def("stop_listening", &stop_listening);
+  module.def("policy_rows", &policy_rows);
 }
