@@ -177,3 +177,19 @@ def test_what_is_no_number_stays_visible(value, function, preset):
 
     bad = ~gradient(torch.enable_grad()).isfinite()
     assert not gradient(actzip.Session(preset=preset)).isfinite()[bad].any()
+
+
+@pytest.mark.parametrize("preset", ["default", "exact", "affine:4"])
+def test_the_number_of_threads_changes_nothing(preset):
+    """Groups are shared out among torch's threads; the seeds hang on the groups."""
+    x = torch.randn(512, 1024, requires_grad=True)
+    threads, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 4):
+            torch.set_num_threads(count)
+            with actzip.Session(preset=preset):
+                y = F.gelu(x * 2).relu()
+            results.append(torch.autograd.grad(y.sum(), x)[0])
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
