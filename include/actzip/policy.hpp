@@ -21,7 +21,7 @@ enum class Treatment : std::uint8_t {
   codec,           ///< the row's codec
   codec_if_large,  ///< the row's codec from kLargeElems elements on, else kept as it is
   codec_if_whole,  ///< the row's codec where the operator's exponent is 1, 2, 3, ..., else kept as it is
-  codec_by_row,    ///< the row's codec; 4 bits where rows are so short that several of them fall into one group
+  codec_by_row,    ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
   sign,            ///< one bit: above 0 or not; the tensor has nothing below 0
   interval,        ///< one bit: inside the operator's own limits or not
   scaled_mask,     ///< one bit: zero, or the operator's own factor
@@ -41,9 +41,9 @@ struct PolicyRow {
 /// From here on a result of exp, sqrt or a division is worth 8 bits instead of its own type.
 inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 
-/// Rows of a norm that are shorter than this get 4 bits: each is scaled by its own statistics in backward, so a small
-/// row must not bear the rounding of a large neighbour.
-inline constexpr std::int64_t kShortRow = 128;
+/// Where a norm takes its statistics over fewer elements than this, its input gets 4 bits: short rows share a group with
+/// neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
+inline constexpr std::int64_t kShortRow = 256;
 
 /// All rows of the default policy; the first that matches holds. The last matches everything.
 std::span<const PolicyRow> policy_table();

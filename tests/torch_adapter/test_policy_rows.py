@@ -64,6 +64,7 @@ CASES = [
     (nn.Linear(64, 32), SQUARE, "addmm.mat1", "rotated:2"),
     (nn.Linear(64, 32, bias=False), SQUARE, "mm.self", "rotated:2"),
     (nn.BatchNorm2d(8), IMAGE, "native_batch_norm.input", "rotated:2"),
+    (nn.BatchNorm2d(64), (8, 64, 2, 2), "native_batch_norm.input", "rotated:4"),
     (nn.LayerNorm(256), (8, 256), "native_layer_norm.input", "rotated:2"),
     (nn.LayerNorm(64), SQUARE, "native_layer_norm.input", "rotated:4"),
     (nn.GroupNorm(2, 8), IMAGE, "native_group_norm.input", "rotated:2"),
