@@ -41,8 +41,8 @@ struct PolicyRow {
 /// From here on a result of exp, sqrt or a division is worth 8 bits instead of its own type.
 inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 
-/// Where a norm takes its statistics over fewer elements than this, its input gets 4 bits: short rows share a group with
-/// neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
+/// Where a norm takes its statistics over fewer elements than this, its input gets 4 bits: short rows share a group
+/// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
 inline constexpr std::int64_t kShortRow = 256;
 
 /// All rows of the default policy; the first that matches holds. The last matches everything.

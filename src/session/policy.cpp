@@ -121,7 +121,8 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
     default: return as_is(row.reason);
   }
   if (lossless_) return as_is("preset 'exact' changes no value");
-  const bool short_rows = row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
+  const bool short_rows =
+      row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
   const CodecSpec spec = widened(row.spec, short_rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = row.reason};

@@ -28,13 +28,13 @@ constexpr std::string_view kFusedAttention =
 constexpr std::string_view kRecurrent = "mkldnn_rnn_layer _cudnn_rnn* miopen_rnn* _thnn_fused_* _lstm_mps";
 // Backward looks for the element that was chosen, or which of two is the greater.
 constexpr std::string_view kComparing =
-    "max min amax amin aminmax maximum minimum fmax fmin median nanmedian kthvalue mode abs abs_ "
+    "max min amax amin aminmax maximum minimum fmax fmin median nanmedian kthvalue mode abs abs_ copysign "
     "scatter_reduce scatter_reduce_ index_reduce index_reduce_ segment_reduce remainder remainder_ fmod fmod_ "
     "rrelu_with_noise* _cdist_forward _pdist_forward";
 // Near a pole, or at the end of a domain, no rounding is small.
 constexpr std::string_view kPoles =
     "asin acos atanh acosh log1p logit erfinv lgamma digamma polygamma mvlgamma prod cumprod logcumsumexp "
-    "binary_cross_entropy _ctc_loss _cudnn_ctc_loss special_* xlogy tan";
+    "binary_cross_entropy _ctc_loss _cudnn_ctc_loss special_* xlogy tan atan2 hypot";
 constexpr std::string_view kSolvers =
     "linalg_* _linalg_* cholesky* _cholesky* lu_* ormqr geqrf triangular_solve inverse";
 constexpr std::string_view kLosses =
@@ -87,14 +87,18 @@ constinit const std::array kRows = {
     PolicyRow{"_log_softmax logsumexp logaddexp logaddexp2", "*", Treatment::codec_if_large, kHalf,
               "a logarithm, which may be -inf"},
     // bf16 and not 8 bits: what divides needs its error small against itself, not against its neighbours.
-    PolicyRow{"sqrt sqrt_ div div_ log log_ log2 log10", "*", Treatment::codec_if_large, kHalf, "its gradient is a quotient"},
+    PolicyRow{"sqrt sqrt_ div div_ log log_ log2 log10", "*", Treatment::codec_if_large, kHalf,
+              "its gradient is a quotient"},
     PolicyRow{kLosses, "*", Treatment::codec_if_large, kHalf, "a loss compares it with its target"},
     PolicyRow{"exp exp_ exp2 expm1 rsqrt rsqrt_ reciprocal reciprocal_ norm linalg_vector_norm", "*",
               Treatment::codec_if_large, kEightBits, "result of an exponential, a root or a norm"},
     PolicyRow{kComparing, "*", Treatment::as_is, {}, "its gradient compares values"},
     PolicyRow{kPoles, "*", Treatment::as_is, {}, "its gradient has a pole"},
     PolicyRow{kSolvers, "*", Treatment::as_is, {}, "its gradient solves with it"},
-    PolicyRow{"grid_sampler* cudnn_grid_sampler deform_conv2d roi_align", "grid offset rois", Treatment::as_is, {},
+    PolicyRow{"grid_sampler* cudnn_grid_sampler deform_conv2d roi_align",
+              "grid offset rois",
+              Treatment::as_is,
+              {},
               "positions in an image"},
     PolicyRow{"embedding", "indices", Treatment::index, {}, "rows of the embedding"},
     PolicyRow{"gather scatter scatter_ scatter_add scatter_add_ index_select index_add index_add_",

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 pytest.importorskip("expecttest")  # torch's list needs it
 op_db = pytest.importorskip("torch.testing._internal.common_methods_invocations").op_db
 
-SAMPLES = 3  # of each operator
+SAMPLES = 6  # of each operator
 # Their own gradients cannot be taken this way: sparse inputs, storages of another size, complex phases.
 LEFT_OUT = {"sparse.sampled_addmm", "sparse.mm", "as_strided", "to_sparse", "linalg.eig", "empty_strided"}
 # Cosines of one number, and of a direction that is chosen by chance.

@@ -25,10 +25,17 @@ constexpr std::array kViews = {
     "UnsafeViewBackward0", "ReshapeAliasBackward0",   "SelectBackward0",  "SliceBackward0",
     "SplitBackward0",      "SplitWithSizesBackward0", "SqueezeBackward0", "SqueezeBackward1",
     "UnsqueezeBackward0",  "ExpandBackward0",         "AliasBackward0",   "AsStridedBackward0"};
-constexpr std::array kArithmetic = {"CloneBackward0", "MulBackward0",  "DivBackward0",
-                                    "AddBackward0",   "SubBackward0",  "NormBackward0",
-                                    "NormBackward1",  "MvBackward0",   "DotBackward0",
-                                    "VdotBackward0",  "WeightNormInterfaceBackward0"};
+constexpr std::array kArithmetic = {"CloneBackward0",
+                                    "MulBackward0",
+                                    "DivBackward0",
+                                    "AddBackward0",
+                                    "SubBackward0",
+                                    "NormBackward0",
+                                    "NormBackward1",
+                                    "MvBackward0",
+                                    "DotBackward0",
+                                    "VdotBackward0",
+                                    "WeightNormInterfaceBackward0"};
 
 NodeKind name_kind(const Node& node) {
   if (dynamic_cast<const AccumulateGrad*>(&node) != nullptr) return NodeKind::leaf;
