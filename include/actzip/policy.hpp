@@ -19,6 +19,7 @@ enum class Treatment : std::uint8_t {
   as_is,           ///< kept as it is
   shape_only,      ///< backward asks for its shape alone: nothing is kept
   codec,           ///< the row's codec
+  pointwise,       ///< the row's codec; outside the model, where losses are made, 8 bits: all gradients pass through it
   codec_if_large,  ///< the row's codec from kLargeElems elements on, else kept as it is
   sign,            ///< one bit: above 0 or not; the tensor has nothing below 0
   interval,        ///< one bit: inside the operator's own limits or not
@@ -32,7 +33,7 @@ struct PolicyRow {
   std::string_view operators;
   std::string_view slots;
   Treatment treatment;
-  CodecSpec spec;  ///< for the two codec treatments
+  CodecSpec spec;  ///< for codec, pointwise and codec_if_large
   std::string_view reason;
 };
 
@@ -48,6 +49,7 @@ struct OperatorFacts {
   float upper = std::numeric_limits<float>::infinity();
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
+  bool outside_model = false;    ///< a model is known, and this is saved by no module of it
 };
 
 enum class Keep : std::uint8_t { as_is, shape_only, encoded };

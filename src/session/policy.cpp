@@ -109,13 +109,15 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
     case Treatment::codec_if_large:
       if (elems < kLargeElems) return as_is("small, and its gradient is sensitive");
       break;
-    case Treatment::codec: break;
+    case Treatment::codec:
+    case Treatment::pointwise: break;
     default: return as_is(row.reason);
   }
   if (lossless_) return as_is("preset 'exact' changes no value");
-  const CodecSpec spec = widened(row.spec);
+  const bool near_loss = row.treatment == Treatment::pointwise && facts.outside_model;
+  const CodecSpec spec = near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest} : widened(row.spec);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
-  return {.keep = Keep::encoded, .spec = spec, .reason = row.reason};
+  return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "outside the model, near the loss" : row.reason};
 }
 
 CodecSpec Policy::widened(const CodecSpec& spec) const {

@@ -51,13 +51,16 @@ constinit const std::array kRows = {
     PolicyRow{kFusedAttention, "query key", Treatment::codec, kEightBits, "passes through an exponential in backward"},
     PolicyRow{kFusedAttention, "value result", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kFusedAttention, "*", Treatment::as_is, {}, "statistics and masks of attention are kept exactly"},
+    PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kEightBits, "may be q and k of attention"},
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kNorms, "input", Treatment::codec, kTwoBits, "input of a norm"},
     PolicyRow{kNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
-    PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ pow glu", "*", Treatment::codec, kTwoBits,
+    PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ pow glu", "*", Treatment::pointwise, kTwoBits,
               "smooth and pointwise"},
     PolicyRow{"_softmax _safe_softmax", "result", Treatment::codec, kEightBits, "result of an exponential"},
+    PolicyRow{"mse_loss smooth_l1_loss huber_loss binary_cross_entropy* kl_div soft_margin_loss", "*", Treatment::codec,
+              kEightBits, "a loss: all gradients pass through it"},
     // bf16 and not 8 bits: masked logits are -inf here, and stay so in bf16.
     PolicyRow{"_log_softmax", "result", Treatment::codec_if_large, kHalf, "a logarithm, which may be -inf"},
     PolicyRow{"exp sqrt rsqrt reciprocal div div_ norm linalg_vector_norm", "*", Treatment::codec_if_large, kEightBits,
@@ -68,7 +71,7 @@ constinit const std::array kRows = {
               Treatment::index,
               {},
               "positions along one dimension"},
-    PolicyRow{"*", "*", Treatment::codec, kFourBits, "an operator that the policy does not know"},
+    PolicyRow{"*", "*", Treatment::pointwise, kFourBits, "an operator that the policy does not know"},
 };
 
 }  // namespace

@@ -207,12 +207,15 @@ ModuleHooks module_hooks(const Session& session) {
 }
 
 /// Registers the parameters and buffers of `model` as they are now.
-void look_at_model(const Session& session, py::handle model) { ModelWalk(*session.impl(), nullptr).visit(model.ptr(), ""); }
+void look_at_model(const Session& session, py::handle model) {
+  ModelWalk(*session.impl(), nullptr).visit(model.ptr(), "");
+}
 
 /// The same, and the paths of its modules for `hooks`.
 void watch_model(const Session& session, const ModuleHooks& hooks, py::handle model) {
   const auto* function = reinterpret_cast<const PyCFunctionObject*>(hooks.enter.ptr());
   auto* paths = capsule_value<ModulePaths>(function->m_self, kModuleCapsule);
+  session.impl()->knows_model = true;
   paths->paths.clear();  // an address may be another module's by now
   ModelWalk(*session.impl(), paths).visit(model.ptr(), "");
 }
@@ -220,11 +223,6 @@ void watch_model(const Session& session, const ModuleHooks& hooks, py::handle mo
 std::pair<py::object, py::object> hook_pair(const Session& session) {
   const py::object self = make_capsule(SessionPtr(session.impl()), kSessionCapsule);
   return {new_builtin(kPackDefinition, self), new_builtin(kUnpackDefinition, self)};
-}
-
-SessionOptions make_options(std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
-                            bool dry) {
-  return {std::move(preset), bits, min_elems, seed, dry};
 }
 
 }  // namespace
@@ -247,11 +245,13 @@ PYBIND11_MODULE(_C, module) {
       .def_readonly("enter", &ModuleHooks::enter)
       .def_readonly("leave", &ModuleHooks::leave);
   py::class_<Session>(module, "Session")
-      .def(py::init(
-               [](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed, bool dry) {
-                 return std::make_unique<Session>(make_options(std::move(preset), bits, min_elems, seed, dry));
-               }),
-           py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"))
+      .def(py::init([](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
+                       bool dry, std::string only) {
+             return std::make_unique<Session>(
+                 actzip::SessionOptions{std::move(preset), bits, min_elems, seed, dry, std::move(only)});
+           }),
+           py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
+           py::arg("only"))
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)
       .def("look_at_model", &look_at_model)

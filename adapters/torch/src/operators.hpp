@@ -31,7 +31,7 @@ struct Frame {
   int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
   std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number
-  int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output
+  int other_saves = 0;                 ///< saved so far that are neither argument nor differentiable output
   const OperatorInfo* info = nullptr;  ///< found at the first save, as is the following
   const void* parameter = nullptr;     ///< the storage of its first argument that is a parameter
 };

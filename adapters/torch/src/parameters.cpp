@@ -16,7 +16,7 @@ namespace {
 using ::torch::autograd::AccumulateGrad;
 using ::torch::autograd::Node;
 
-enum class NodeKind : std::uint8_t { other, leaf, cast, view, arithmetic };
+enum class NodeKind : std::uint8_t { other, leaf, cast, view, scaling, arithmetic, softmax, dropout };
 
 /// Nodes that a parameter may pass through on its way to the operator that uses it.
 constexpr std::array kViews = {
@@ -24,15 +24,20 @@ constexpr std::array kViews = {
     "UnsafeViewBackward0", "ReshapeAliasBackward0",   "SelectBackward0",  "SliceBackward0",
     "SplitBackward0",      "SplitWithSizesBackward0", "SqueezeBackward0", "SqueezeBackward1",
     "UnsqueezeBackward0",  "ExpandBackward0",         "AliasBackward0",   "AsStridedBackward0"};
-constexpr std::array kArithmetic = {"CloneBackward0", "MulBackward0",  "DivBackward0",  "AddBackward0",
-                                    "SubBackward0",   "NormBackward0", "NormBackward1", "WeightNormInterfaceBackward0"};
+constexpr std::array kScaling = {"CloneBackward0", "MulBackward0", "DivBackward0"};
+constexpr std::array kArithmetic = {"AddBackward0", "SubBackward0", "NormBackward0", "NormBackward1",
+                                    "WeightNormInterfaceBackward0"};
+constexpr std::array kSoftmax = {"SoftmaxBackward0", "SafeSoftmaxBackward0", "MaskedSoftmaxBackward0"};
 
 NodeKind name_kind(const Node& node) {
   if (dynamic_cast<const AccumulateGrad*>(&node) != nullptr) return NodeKind::leaf;
   const std::string name = node.name();
   if (name == "ToCopyBackward0") return NodeKind::cast;
   if (std::ranges::find(kViews, name) != kViews.end()) return NodeKind::view;
+  if (std::ranges::find(kScaling, name) != kScaling.end()) return NodeKind::scaling;
   if (std::ranges::find(kArithmetic, name) != kArithmetic.end()) return NodeKind::arithmetic;
+  if (std::ranges::find(kSoftmax, name) != kSoftmax.end()) return NodeKind::softmax;
+  if (name == "NativeDropoutBackward0") return NodeKind::dropout;
   return NodeKind::other;
 }
 
@@ -54,7 +59,7 @@ class LeafWalk {
     if (++visited_ > kMaxNodes || depth > kMaxDepth) return false;
     const NodeKind kind = kind_of(node);
     if (kind == NodeKind::leaf) return true;
-    if (kind == NodeKind::other) return false;
+    if (kind == NodeKind::other || kind == NodeKind::softmax || kind == NodeKind::dropout) return false;
     const auto& edges = node.next_edges();
     return !edges.empty() && std::ranges::all_of(edges, [&](const auto& edge) {
       return edge.is_valid() && derived_from_leaves(*edge.function, depth + 1);
@@ -90,6 +95,20 @@ std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegis
   }
   if (tensor.requires_grad()) return "a leaf that requires grad";
   return weight_slot ? "an operator's weight" : "";
+}
+
+bool is_softmax_result(const at::Tensor& tensor) {
+  constexpr int kMaxNodes = 8;
+  NodePtr node = tensor.grad_fn();
+  for (int i = 0; i < kMaxNodes && node; ++i) {
+    const NodeKind kind = kind_of(*node);
+    if (kind == NodeKind::softmax) return true;
+    const bool passes =
+        kind == NodeKind::cast || kind == NodeKind::view || kind == NodeKind::scaling || kind == NodeKind::dropout;
+    if (!passes || node->num_outputs() == 0) return false;
+    node = node->next_edge(0).function;
+  }
+  return false;
 }
 
 Identity cast_source(const at::Tensor& tensor) {

@@ -14,6 +14,9 @@ namespace actzip::torch {
 
 namespace {
 
+/// Where a step leaves the sequence that it followed, modules were not watched.
+const std::string kUnknownModule = "?";
+
 /// The name of a weight argument, where a leaf without gradient is a frozen weight and no activation.
 bool is_weight_slot(std::string_view op, std::string_view slot) {
   return slot == "weight" || (slot == "mat2" && (op == "addmm" || op == "mm"));
@@ -93,7 +96,7 @@ bool SessionImpl::begin_step() {
   session_.begin_step();
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
-    if (sequence_.follows()) leave_sequence();
+    if (sequence_.follows()) sequence_.leave();
     sequence_.give_up();
   }
   ++step_;
@@ -123,6 +126,7 @@ SiteGroup& SessionImpl::group_of(const Saver& saver, const std::string* module) 
   if (is_new) {
     place->second.slot = slot_name(*saver.op, saver.slot);
     place->second.weight_slot = is_weight_slot(saver.op->name, place->second.slot);
+    place->second.outside_model = knows_model && module == nullptr;
   }
   return place->second;
 }
@@ -137,33 +141,24 @@ SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::str
   return group.ids[group.next++];
 }
 
-/// From here on this step's modules are not known: its sites are named without, and are not those that came before.
-void SessionImpl::leave_sequence() {
-  for (const SiteSequence::Save& save : sequence_.leave()) {
-    SiteGroup& group = *save.group;
-    if (group.step != step_) group.next = 0;
-    group.step = step_;
-    ++group.next;
-  }
-}
-
 SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
   const SaveKey key{saver.op, saver.slot.value, saver.parameter};
   const std::lock_guard lock(mutex_);
   if (sequence_.follows()) {
-    if (const auto* save = sequence_.follow(key)) return {save->id, save->group->weight_slot};
-    leave_sequence();
+    if (const auto* save = sequence_.follow(key)) return {save->id, save->group};
+    sequence_.leave();
   }
-  const std::string* module = current_module();
+  const std::string* module = sequence_.is_left() ? &kUnknownModule : current_module();
   SiteGroup& group = group_of(saver, module);
   const SiteId id = next_in(group, saver, module);
   sequence_.add({key, &group, id});
-  return {id, group.weight_slot};
+  return {id, &group};
 }
 
-SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const {
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteGroup& group) const {
   SavedTensor saved;
   saved.facts = saver.facts;
+  saved.facts.outside_model = group.outside_model;
   const auto dtype = to_dtype(tensor.scalar_type());
   saved.view.dtype = dtype.value_or(DType::u8);
   saved.role_reason = unsupported_reason(tensor);
@@ -173,7 +168,7 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
     return saved;
   }
   saved.view.shape = to_shape(tensor);
-  saved.role_reason = parameter_reason(tensor, parameters, weight_slot);
+  saved.role_reason = parameter_reason(tensor, parameters, group.weight_slot);
   if (!saved.role_reason.empty()) {
     saved.role = Role::parameter;
     return saved;
@@ -190,7 +185,7 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
   const Place place = place_of(saver);
-  SavedTensor saved = describe(tensor, saver, place.weight_slot);
+  SavedTensor saved = describe(tensor, saver, *place.group);
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
   if (packed.has_version_) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -50,6 +51,7 @@ class SessionImpl {
   Packed pack(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
+  std::atomic<bool> knows_model = false;  ///< modules are watched while their sites are new
   [[nodiscard]] const Session& core() const { return session_; }
 
   /// A path for enter_module(); valid as long as the session.
@@ -68,13 +70,12 @@ class SessionImpl {
   };
   struct Place {
     SiteId id;
-    bool weight_slot;
+    const SiteGroup* group;
   };
   Place place_of(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
-  void leave_sequence();
-  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const;
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteGroup& group) const;
 
   Session session_;
   std::mutex mutex_;  ///< of everything below
