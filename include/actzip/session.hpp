@@ -8,12 +8,14 @@
 // A session is thread-safe. What it keeps owns everything it needs: the session may be gone before backward.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "actzip/memory.hpp"
 #include "actzip/policy.hpp"
@@ -47,10 +49,55 @@ struct SiteId {
   bool operator==(const SiteId&) const = default;
 };
 
+/// A share in an object of the adapter's. Where the object counts for itself, nothing is allocated.
+class Guard {
+ public:
+  struct Counting {
+    void (*retain)(void* object);
+    void (*release)(void* object);
+  };
+
+  Guard() = default;
+  /// Takes over one count of `object`.
+  Guard(void* object, const Counting& counting) noexcept : object_(object), counting_(&counting) {}
+  /// A share of `owner`, in a box that is allocated.
+  template <class T>
+  Guard(std::shared_ptr<T> owner) : Guard(new Box<T>{std::move(owner)}, Box<T>::kCounting) {}  // NOLINT: a conversion
+  Guard(const Guard& other) : object_(other.object_), counting_(other.counting_) {
+    if (object_ != nullptr) counting_->retain(object_);
+  }
+  Guard(Guard&& other) noexcept : object_(std::exchange(other.object_, nullptr)), counting_(other.counting_) {}
+  Guard& operator=(Guard other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(counting_, other.counting_);
+    return *this;
+  }
+  ~Guard() {
+    if (object_ != nullptr) counting_->release(object_);
+  }
+
+ private:
+  template <class T>
+  struct Box {
+    std::shared_ptr<T> owner;
+    std::atomic<int> count{1};
+    static constexpr Counting kCounting{
+        .retain = [](void* box) { ++static_cast<Box*>(box)->count; },
+        .release =
+            [](void* box) {
+              if (--static_cast<Box*>(box)->count == 0) delete static_cast<Box*>(box);
+            },
+    };
+  };
+
+  void* object_ = nullptr;
+  const Counting* counting_ = nullptr;  ///< lives for ever
+};
+
 /// What the memory of a tensor is known by: an address that means nothing but itself.
 struct Identity {
-  std::uintptr_t address = 0;         ///< 0: not known, never shared
-  std::shared_ptr<const void> guard;  ///< while it is held, no other memory gets this address
+  std::uintptr_t address = 0;  ///< 0: not known, never shared
+  Guard guard;                 ///< while it is held, no other memory gets this address
 };
 
 enum class Role : std::uint8_t {

@@ -198,8 +198,9 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
   }
   blob->keys = std::move(keys);
-  // In dry mode the table says what would be kept, so that the report counts as the real run would.
-  shared.insert(blob, have, site);
+  blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
+  blob->site = &site;
+  shared.insert(*blob);
   return {how, how == Keep::encoded && asks_for_plane(choice, *blob), blob};
 }
 

@@ -111,6 +111,16 @@ bool is_softmax_result(const at::Tensor& tensor) {
   return false;
 }
 
+Identity storage_identity(const at::Tensor& tensor) {
+  namespace counts = c10::raw::weak_intrusive_ptr;
+  static constexpr Guard::Counting kWeakStorage{
+      .retain = [](void* storage) { counts::incref(static_cast<c10::StorageImpl*>(storage)); },
+      .release = [](void* storage) { counts::decref(static_cast<c10::StorageImpl*>(storage)); }};
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  counts::incref(storage);
+  return {reinterpret_cast<std::uintptr_t>(storage), Guard(storage, kWeakStorage)};
+}
+
 Identity cast_source(const at::Tensor& tensor) {
   NodePtr node = tensor.grad_fn();
   constexpr int kMaxViews = 3;

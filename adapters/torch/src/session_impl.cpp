@@ -175,9 +175,7 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   }
   saved.view.data = tensor.const_data_ptr();
   saved.view.device = to_device(tensor.device());
-  auto weak = tensor.storage().getWeakStorageImpl();
-  saved.identity = {reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl()),
-                    std::make_shared<decltype(weak)>(std::move(weak))};
+  saved.identity = storage_identity(tensor);
   saved.source = cast_source(tensor);
   return saved;
 }
