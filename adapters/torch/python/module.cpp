@@ -6,11 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "actzip/error.hpp"
+#include "actzip/policy.hpp"
 #include "actzip/torch.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
@@ -215,7 +218,6 @@ void look_at_model(const Session& session, py::handle model) {
 void watch_model(const Session& session, const ModuleHooks& hooks, py::handle model) {
   const auto* function = reinterpret_cast<const PyCFunctionObject*>(hooks.enter.ptr());
   auto* paths = capsule_value<ModulePaths>(function->m_self, kModuleCapsule);
-  session.impl()->knows_model = true;
   paths->paths.clear();  // an address may be another module's by now
   ModelWalk(*session.impl(), paths).visit(model.ptr(), "");
 }
@@ -223,6 +225,13 @@ void watch_model(const Session& session, const ModuleHooks& hooks, py::handle mo
 std::pair<py::object, py::object> hook_pair(const Session& session) {
   const py::object self = make_capsule(SessionPtr(session.impl()), kSessionCapsule);
   return {new_builtin(kPackDefinition, self), new_builtin(kUnpackDefinition, self)};
+}
+
+/// The rows of the default policy as text, in their order: (operators, slots, reason).
+std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
+  std::vector<std::tuple<std::string, std::string, std::string>> rows;
+  for (const PolicyRow& row : policy_table()) rows.emplace_back(row.operators, row.slots, row.reason);
+  return rows;
 }
 
 }  // namespace
@@ -261,4 +270,5 @@ PYBIND11_MODULE(_C, module) {
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
   module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
   module.def("stop_listening", &stop_listening);
+  module.def("policy_rows", &policy_rows);
 }

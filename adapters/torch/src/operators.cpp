@@ -204,6 +204,10 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
     facts.lower = static_cast<float>(frame.numbers[1]);
   } else if (op.starts_with("dropout.")) {
     facts.factor = 1.0F / static_cast<float>(1.0 - parent->numbers[1]);
+  } else if (op.starts_with("pow")) {
+    facts.exponent = static_cast<float>(frame.numbers[1]);
+  } else if (op == "native_layer_norm" || op == "_fused_rms_norm") {
+    facts.row_elems = size_along(frame.tensors[0], -1);
   } else if (op == "embedding") {
     facts.index_bound = size_along(frame.tensors[0], 0);
   } else if (op.starts_with("gather") || op.starts_with("scatter") || op.starts_with("index_")) {

@@ -100,6 +100,7 @@ bool SessionImpl::begin_step() {
     sequence_.give_up();
   }
   ++step_;
+  saw_module_ = false;
   return !sequence_.begin();
 }
 
@@ -126,7 +127,6 @@ SiteGroup& SessionImpl::group_of(const Saver& saver, const std::string* module) 
   if (is_new) {
     place->second.slot = slot_name(*saver.op, saver.slot);
     place->second.weight_slot = is_weight_slot(saver.op->name, place->second.slot);
-    place->second.outside_model = knows_model && module == nullptr;
   }
   return place->second;
 }
@@ -141,24 +141,27 @@ SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::str
   return group.ids[group.next++];
 }
 
-SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
+SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
   const SaveKey key{saver.op, saver.slot.value, saver.parameter};
   const std::lock_guard lock(mutex_);
   if (sequence_.follows()) {
-    if (const auto* save = sequence_.follow(key)) return {save->id, save->group};
+    if (const auto* save = sequence_.follow(key)) return *save;
     sequence_.leave();
   }
-  const std::string* module = sequence_.is_left() ? &kUnknownModule : current_module();
+  const bool is_left = sequence_.is_left();
+  const std::string* module = is_left ? &kUnknownModule : current_module();
   SiteGroup& group = group_of(saver, module);
   const SiteId id = next_in(group, saver, module);
-  sequence_.add({key, &group, id});
-  return {id, &group};
+  if (module != nullptr && !is_left) saw_module_ = true;
+  const SiteSequence::Save save{key, &group, id, module == nullptr && saw_module_};
+  sequence_.add(save);
+  return save;
 }
 
-SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteGroup& group) const {
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const {
   SavedTensor saved;
   saved.facts = saver.facts;
-  saved.facts.outside_model = group.outside_model;
+  saved.facts.after_model = place.after_model;
   const auto dtype = to_dtype(tensor.scalar_type());
   saved.view.dtype = dtype.value_or(DType::u8);
   saved.role_reason = unsupported_reason(tensor);
@@ -168,7 +171,7 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
     return saved;
   }
   saved.view.shape = to_shape(tensor);
-  saved.role_reason = parameter_reason(tensor, parameters, group.weight_slot);
+  saved.role_reason = parameter_reason(tensor, parameters, place.group->weight_slot);
   if (!saved.role_reason.empty()) {
     saved.role = Role::parameter;
     return saved;
@@ -182,8 +185,8 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
-  const Place place = place_of(saver);
-  SavedTensor saved = describe(tensor, saver, *place.group);
+  const SiteSequence::Save place = place_of(saver);
+  SavedTensor saved = describe(tensor, saver, place);
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
   if (packed.has_version_) {

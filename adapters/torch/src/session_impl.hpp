@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -51,7 +50,6 @@ class SessionImpl {
   Packed pack(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
-  std::atomic<bool> knows_model = false;  ///< modules are watched while their sites are new
   [[nodiscard]] const Session& core() const { return session_; }
 
   /// A path for enter_module(); valid as long as the session.
@@ -68,20 +66,17 @@ class SessionImpl {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
-  struct Place {
-    SiteId id;
-    const SiteGroup* group;
-  };
-  Place place_of(const Saver& saver);
+  SiteSequence::Save place_of(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
-  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteGroup& group) const;
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
 
   Session session_;
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;  ///< on all threads
   SiteSequence sequence_;
+  bool saw_module_ = false;                                  ///< in this step
   std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
   std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
 };

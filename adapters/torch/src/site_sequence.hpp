@@ -26,7 +26,6 @@ struct SiteGroup {
   std::size_t step = 0;
   std::size_t next = 0;  ///< ordinal of the next save in `step`
   bool weight_slot = false;
-  bool outside_model = false;
   std::string slot;
   std::vector<SiteId> ids;
 };
@@ -38,6 +37,7 @@ class SiteSequence {
     SaveKey key;
     SiteGroup* group = nullptr;
     SiteId id;
+    bool after_model = false;  ///< by no module, after modules have saved
     bool operator==(const Save&) const = default;
   };
 
