@@ -51,15 +51,23 @@ def test_modules_are_watched_until_steps_repeat():
     assert not torch_modules._global_forward_hooks and not torch_modules._global_forward_pre_hooks
 
 
-def test_another_order_gets_no_other_sites_name():
+@pytest.mark.parametrize("autocast", [False, True])
+def test_another_order_gets_no_other_sites_name(autocast):
+    """Layers of one size differ by their weights; with autocast by what these were cast from."""
     model = Layers()
     session = actzip.Session(model)
+
+    def activations_of_step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return activations(step(session, model))
+
     for _ in range(LEARNED):
-        step(session, model)
+        activations_of_step()
+    assert not model.watched
     model.order = [0, 2, 1]
-    names = activations(step(session, model))
+    names = activations_of_step()
     assert names == ["layers.0: addmm.mat1", "?: addmm.mat1", "?: addmm.mat1 #1"]  # no name rather than a wrong one
-    assert activations(step(session, model)) == [f"layers.{i}: addmm.mat1" for i in model.order]
+    assert activations_of_step() == [f"layers.{i}: addmm.mat1" for i in model.order]
     assert model.watched
 
 

@@ -71,7 +71,8 @@ class TorchMemory final : public Memory {
   /// In pinned memory, which a kernel writes by the same address.
   Allocation allocate_flag(const Stream& stream) override {
     const bool on_device = stream.device().kind != DeviceKind::cpu;
-    return own(at::zeros({1}, at::TensorOptions().dtype(at::kInt).pinned_memory(on_device)).storage());
+    const auto options = at::TensorOptions().dtype(at::kInt).device(at::kCPU).pinned_memory(on_device);
+    return own(at::zeros({1}, options).storage());
   }
 
   void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) override {

@@ -163,10 +163,9 @@ bool is_own_result(const at::Tensor& tensor) {
 
 const void* first_parameter(const Frame& frame, const ParameterRegistry& parameters) {
   for (int i = 0; i < frame.count; ++i) {
-    const c10::TensorImpl* tensor = frame.tensors[static_cast<std::size_t>(i)];
-    if (tensor == nullptr || !tensor->has_storage()) continue;
-    const auto* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
-    if (parameters.holds(storage)) return storage;
+    const at::Tensor tensor = tensor_at(frame, i);
+    const void* storage = tensor.defined() ? parameter_storage(tensor, parameters) : nullptr;
+    if (storage != nullptr) return storage;
   }
   return nullptr;
 }

@@ -118,6 +118,25 @@ std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegis
   return weight_slot ? "an operator's weight" : "";
 }
 
+const void* parameter_storage(const at::Tensor& tensor, const ParameterRegistry& registry) {
+  if (!tensor.has_storage()) return nullptr;
+  if (registry.holds(tensor.storage().unsafeGetStorageImpl())) return tensor.storage().unsafeGetStorageImpl();
+  constexpr int kMaxNodes = 4;
+  NodePtr node = tensor.grad_fn();
+  for (int i = 0; i < kMaxNodes && node; ++i) {
+    const NodeKind kind = kind_of(*node);
+    if (kind == NodeKind::leaf) {
+      const at::Tensor& leaf = static_cast<const AccumulateGrad&>(*node).variable;
+      const bool is_known = leaf.has_storage() && registry.holds(leaf.storage().unsafeGetStorageImpl());
+      return is_known ? leaf.storage().unsafeGetStorageImpl() : nullptr;
+    }
+    const bool passes = kind == NodeKind::cast || kind == NodeKind::view;
+    if (!passes || node->num_outputs() == 0) return nullptr;
+    node = node->next_edge(0).function;
+  }
+  return nullptr;
+}
+
 bool is_softmax_result(const at::Tensor& tensor) {
   constexpr int kMaxNodes = 8;
   NodePtr node = tensor.grad_fn();
