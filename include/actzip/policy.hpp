@@ -19,8 +19,9 @@ enum class Treatment : std::uint8_t {
   as_is,           ///< kept as it is
   shape_only,      ///< backward asks for its shape alone: nothing is kept
   codec,           ///< the row's codec
+  pointwise,       ///< the row's codec; after the model, in a loss, 8 bits: all gradients pass through it
   codec_if_large,  ///< the row's codec from kLargeElems elements on, else kept as it is
-  codec_if_whole,  ///< the row's codec where the operator's exponent is 1, 2, 3, ..., else kept as it is
+  codec_if_whole,  ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
   codec_by_row,    ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
   sign,            ///< one bit: above 0 or not; the tensor has nothing below 0
   interval,        ///< one bit: inside the operator's own limits or not
@@ -56,6 +57,7 @@ struct OperatorFacts {
   std::int64_t row_elems = 0;    ///< elements that a norm takes together, or the last dimension of them; 0: not known
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
+  bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
 };
 
 enum class Keep : std::uint8_t { as_is, shape_only, encoded };

@@ -29,6 +29,7 @@ class Session:
         min_elems: smaller tensors are kept as they are.
         seed: of the random signs; torch's generators are never touched.
         dry: compress nothing; ``report()`` says what would be done.
+        only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
     >>> session = actzip.Session(preset="exact")
@@ -49,39 +50,43 @@ class Session:
         min_elems: int = 1024,
         seed: int = 0,
         dry: bool = False,
+        only: str = "",
     ) -> None:
-        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry)
+        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
-        if model is not None:
-            self._enter_module, self._leave_module = self._core.module_hooks(model.named_modules())
+        self._modules = self._core.module_hooks()
 
     def __enter__(self) -> Session:
+        needs_modules = _C.start_listening(self._core)
         _push_hooks(self._pack, self._unpack)
-        _C.start_listening(self._core)
-        _entered.handles.append(self._watch_modules())
+        model = self._model and self._model()
+        _entered.handles.append(() if model is None else self._look_at(model, needs_modules))
         return self
 
     def __exit__(self, *_: object) -> None:
         for handle in _entered.handles.pop():
             handle.remove()
-        _C.stop_listening()
         _pop_hooks()
+        _C.stop_listening()
 
-    def _watch_modules(self) -> tuple[Any, ...]:
-        """Hooks that are there while the scope lasts, so that nothing is left on the model."""
-        model = self._model and self._model()
-        if model is None:
+    def _look_at(self, model: torch.nn.Module, needs_modules: bool) -> tuple[Any, ...]:
+        """Learns the model's parameters, again for each step: they may have been replaced or moved.
+
+        While sites are new, hooks tell their modules. They are global and last as long as the scope, so that nothing is
+        left on the model.
+        """
+        if not needs_modules:
+            self._core.look_at_model(model)
             return ()
-        # Again for each step: parameters may have been replaced or moved.
-        self._core.register_parameters([*model.parameters(), *model.buffers()])
+        self._core.watch_model(self._modules, model)
         return (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
+            register_module_forward_pre_hook(self._modules.enter),
+            register_module_forward_hook(self._modules.leave, always_call=True),
         )
 
     def report(self) -> Report:
-        """What the last step kept, by site. On a GPU it may wait for the device."""
+        """What the last step kept, by site."""
         return Report._parse(self._core.report_text(), self._core.report_json())
 
     @property

@@ -117,15 +117,19 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
       }
       break;
     case Treatment::codec_by_row:
-    case Treatment::codec: break;
+    case Treatment::codec:
+    case Treatment::pointwise: break;
     default: return as_is(row.reason);
   }
   if (lossless_) return as_is("preset 'exact' changes no value");
   const bool short_rows =
       row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
-  const CodecSpec spec = widened(row.spec, short_rows);
+  const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
+  const bool near_loss = pointwise && facts.after_model;
+  const CodecSpec spec =
+      near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest} : widened(row.spec, short_rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
-  return {.keep = Keep::encoded, .spec = spec, .reason = row.reason};
+  return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }
 
 CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {

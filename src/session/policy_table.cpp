@@ -68,6 +68,7 @@ constinit const std::array kRows = {
     PolicyRow{kFusedAttention, "query key", Treatment::codec, kEightBits, "passes through an exponential in backward"},
     PolicyRow{kFusedAttention, "value result", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kFusedAttention, "*", Treatment::as_is, {}, "statistics and masks of attention are kept exactly"},
+    PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kEightBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
@@ -76,7 +77,7 @@ constinit const std::array kRows = {
     PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},
     PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
     PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},
-    PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ glu", "*", Treatment::codec, kTwoBits,
+    PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ glu", "*", Treatment::pointwise, kTwoBits,
               "smooth and pointwise"},
     PolicyRow{"pow pow_", "self", Treatment::codec_if_whole, kTwoBits, "smooth and pointwise"},
     PolicyRow{"pow pow_", "*", Treatment::as_is, {}, "a power with an exponent for each element"},
@@ -106,7 +107,7 @@ constinit const std::array kRows = {
               Treatment::index,
               {},
               "positions along one dimension"},
-    PolicyRow{"*", "*", Treatment::codec, kFourBits, "an operator that the policy does not know"},
+    PolicyRow{"*", "*", Treatment::pointwise, kFourBits, "an operator that the policy does not know"},
 };
 
 }  // namespace

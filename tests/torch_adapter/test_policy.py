@@ -21,6 +21,39 @@ def image(*shape):
     return (torch.randn(*shape, requires_grad=True) * torch.randn(*shape)).relu() - 0.25
 
 
+def unfused_attention(q, k, v, dropout=0.0, transposed=False):
+    probabilities = F.dropout((q @ k.transpose(1, 2) / 4).softmax(-1), dropout)
+    return (v.transpose(1, 2) @ probabilities.transpose(1, 2)) if transposed else probabilities @ v
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_unfused_attention(dropout, transposed, autocast):
+    """Of the second product's operands only v goes to 2 bits: the other is a softmax's result."""
+    q, k, v = (image(4, 64, 32) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = sites(unfused_attention, q, k, v, dropout, transposed)
+    v_slot, softmax_slot = ("self", "mat2") if transposed else ("mat2", "self")
+    assert found[f"softmax.bmm.{v_slot}"].codec == "rotated:2"
+    assert found["bmm.mat2" if transposed else "bmm.self"].codec in ("affine:8:nearest", "shared")
+    assert found["_softmax.result"].codec == "affine:8:nearest"
+    assert f"softmax.bmm.{softmax_slot}" not in found
+    first = [site for name, site in found.items() if name.startswith("bmm.") and site.shape[1:] != (64, 64)]
+    assert first and {site.codec for site in first} == {"affine:8:nearest"}
+
+
+def test_pointwise_operators_after_the_model_are_a_loss():
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU())
+    session = actzip.Session(model)
+    with session:
+        (model(image(64, 64)) - 1).pow(2).mean().backward()
+    found = {site.site: site for site in session.report().sites}
+    assert found["1: gelu.self"].codec == "rotated:2"
+    assert found["pow.self"].codec == "affine:8:nearest" and "loss" in found["pow.self"].reason
+    assert sites(lambda x: (x - 1).pow(2), image(64, 64))["pow.self"].codec == "rotated:2"  # no model, nothing to go by
+
+
 def test_relu_learns_that_a_layer_follows():
     layer, x = nn.Conv2d(8, 8, 3), image(4, 8, 16, 16)
     session = actzip.Session()

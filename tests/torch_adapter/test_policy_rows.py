@@ -56,6 +56,7 @@ CASES = [
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.result", "rotated:2"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (4, 8, 64, 16), f"{ATTENTION}.aux0", "as is"),
     (lambda x: x @ (x * 2).transpose(1, 2), (4, 32, 32), "bmm.mat2", "affine:8:nearest"),
+    (lambda x: x.softmax(-1) @ (x * 2), (4, 32, 32), "softmax.bmm.mat2", "rotated:2"),
     (lambda x: x @ torch.rand(64, requires_grad=True), SQUARE, "mv.self", "as is"),
     (lambda x: x.flatten() @ (x * 2).flatten(), LARGE, "dot.self", "rotated:2"),
     (nn.Conv2d(8, 8, 3), IMAGE, "convolution.input", "rotated:2"),
@@ -146,7 +147,7 @@ def test_every_row_has_a_case_and_is_needed(row):
 def test_every_operator_of_a_row_is_one_of_torchs():
     """Misspelt names would never match. Names of CUDA alone and of other packages are not in a CPU build's list."""
     known = {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    elsewhere = {"deform_conv2d", "roi_align", "dropout.mul", "dropout.mul_"}
+    elsewhere = {"deform_conv2d", "roi_align", "dropout.mul", "dropout.mul_", "softmax.bmm", "softmax.baddbmm"}
     for operators, _, _ in TABLE:
         for pattern in operators.split():
             assert pattern in elsewhere or any(matches(name, pattern) for name in known), pattern

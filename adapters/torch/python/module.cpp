@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -131,32 +132,99 @@ PyCFunction as_c_function(Function function) {
 PyMethodDef kEnterDefinition = {"actzip_enter", as_c_function(&enter_hook), METH_FASTCALL, "Enters a module's path."};
 PyMethodDef kLeaveDefinition = {"actzip_leave", as_c_function(&leave_hook), METH_FASTCALL, "Leaves a module's path."};
 
-/// A pair of forward hooks for the modules of `named`, an iterable of (path, module) as named_modules() gives it.
-std::pair<py::object, py::object> module_hooks(const Session& session, const py::iterable& named) {
-  ModulePaths paths{session.impl(), {}};
-  for (const py::handle item : named) {
-    const auto [path, module] = item.cast<std::pair<std::string, py::object>>();
-    paths.paths.emplace(module.ptr(), session.impl()->module_path(path));
+/// What a model holds, read from its modules' own dicts: named_modules() and parameters() take longer than all saves.
+class ModelWalk {
+ public:
+  /// `paths` may be null.
+  ModelWalk(SessionImpl& session, ModulePaths* paths) : session_(session), paths_(paths) {}
+
+  void visit(PyObject* module, const std::string& path) {
+    if (!seen_.insert(module).second) return;
+    if (paths_ != nullptr) paths_->paths.emplace(module, session_.module_path(path));
+    const py::object parameters = attribute(module, parameters_name_);
+    const py::object buffers = attribute(module, buffers_name_);
+    const py::object children = attribute(module, children_name_);
+    if (!PyDict_Check(parameters.ptr()) || !PyDict_Check(buffers.ptr()) || !PyDict_Check(children.ptr())) {
+      ask(module, path);
+      return;
+    }
+    add_tensors(parameters.ptr());
+    add_tensors(buffers.ptr());
+    PyObject* name = nullptr;
+    PyObject* child = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(children.ptr(), &at, &name, &child) != 0;) {
+      if (child != Py_None) visit(child, paths_ != nullptr ? child_path(path, name) : path);
+    }
   }
-  const py::object self = make_capsule(std::move(paths), kModuleCapsule);
+
+ private:
+  static py::object attribute(PyObject* object, const py::str& name) {
+    PyObject* value = PyObject_GetAttr(object, name.ptr());
+    if (value == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(value);
+  }
+
+  static std::string child_path(const std::string& path, PyObject* name) {
+    auto text = py::handle(name).cast<std::string>();
+    return path.empty() ? text : path + '.' + text;
+  }
+
+  void add_tensors(PyObject* tensors) {
+    PyObject* name = nullptr;
+    PyObject* tensor = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(tensors, &at, &name, &tensor) != 0;) {
+      if (THPVariable_Check(tensor)) session_.parameters.add(THPVariable_Unpack(tensor));
+    }
+  }
+
+  /// A module that keeps no dicts, as those of TorchScript: through its methods.
+  void ask(py::handle module, const std::string& path) {
+    for (const char* method : {"parameters", "buffers"}) {
+      for (const py::handle tensor : module.attr(method)()) session_.parameters.add(THPVariable_Unpack(tensor.ptr()));
+    }
+    if (paths_ == nullptr) return;
+    for (const py::handle item : module.attr("named_modules")()) {
+      const auto [name, child] = item.cast<std::pair<std::string, py::object>>();
+      const std::string whole = path.empty() || name.empty() ? path + name : path + '.' + name;
+      paths_->paths.emplace(child.ptr(), session_.module_path(whole));
+    }
+  }
+
+  SessionImpl& session_;
+  ModulePaths* paths_;
+  std::unordered_set<PyObject*> seen_;
+  py::str parameters_name_ = "_parameters";
+  py::str buffers_name_ = "_buffers";
+  py::str children_name_ = "_modules";
+};
+
+/// A pair of forward hooks that know the modules of the last watch_model().
+struct ModuleHooks {
+  py::object enter;
+  py::object leave;
+};
+
+ModuleHooks module_hooks(const Session& session) {
+  const py::object self = make_capsule(ModulePaths{session.impl(), {}}, kModuleCapsule);
   return {new_builtin(kEnterDefinition, self), new_builtin(kLeaveDefinition, self)};
+}
+
+/// Registers the parameters and buffers of `model` as they are now.
+void look_at_model(const Session& session, py::handle model) {
+  ModelWalk(*session.impl(), nullptr).visit(model.ptr(), "");
+}
+
+/// The same, and the paths of its modules for `hooks`.
+void watch_model(const Session& session, const ModuleHooks& hooks, py::handle model) {
+  const auto* function = reinterpret_cast<const PyCFunctionObject*>(hooks.enter.ptr());
+  auto* paths = capsule_value<ModulePaths>(function->m_self, kModuleCapsule);
+  paths->paths.clear();  // an address may be another module's by now
+  ModelWalk(*session.impl(), paths).visit(model.ptr(), "");
 }
 
 std::pair<py::object, py::object> hook_pair(const Session& session) {
   const py::object self = make_capsule(SessionPtr(session.impl()), kSessionCapsule);
   return {new_builtin(kPackDefinition, self), new_builtin(kUnpackDefinition, self)};
-}
-
-void register_parameters(Session& session, const py::iterable& tensors) {
-  for (const py::handle item : tensors) {
-    if (!THPVariable_Check(item.ptr())) throw py::type_error("actzip: parameters are tensors");
-    session.impl()->parameters.add(THPVariable_Unpack(item.ptr()));
-  }
-}
-
-SessionOptions make_options(std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
-                            bool dry) {
-  return {std::move(preset), bits, min_elems, seed, dry};
 }
 
 /// The rows of the default policy as text, in their order: (operators, slots, reason).
@@ -182,21 +250,25 @@ PYBIND11_MODULE(_C, module) {
                       error.what());
     }
   });
+  py::class_<ModuleHooks>(module, "ModuleHooks")
+      .def_readonly("enter", &ModuleHooks::enter)
+      .def_readonly("leave", &ModuleHooks::leave);
   py::class_<Session>(module, "Session")
-      .def(py::init(
-               [](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed, bool dry) {
-                 return std::make_unique<Session>(make_options(std::move(preset), bits, min_elems, seed, dry));
-               }),
-           py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"))
+      .def(py::init([](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
+                       bool dry, std::string only) {
+             return std::make_unique<Session>(
+                 actzip::SessionOptions{std::move(preset), bits, min_elems, seed, dry, std::move(only)});
+           }),
+           py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
+           py::arg("only"))
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)
-      .def("register_parameters", &register_parameters)
+      .def("look_at_model", &look_at_model)
+      .def("watch_model", &watch_model)
       .def("live_bytes", &Session::live_bytes)
       .def("report_text", [](const Session& session) { return session.report().to_text(); })
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
-  module.def("start_listening", [](const Session& session) {
-    if (start_listening(session.impl().get())) session.impl()->begin_step();
-  });
+  module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
   module.def("stop_listening", &stop_listening);
   module.def("policy_rows", &policy_rows);
 }

@@ -102,7 +102,7 @@ void install_engine() {
 void set_python_resolver(PythonResolver resolver) { g_resolver.store(resolver, std::memory_order_release); }
 
 Scope::Scope(std::shared_ptr<SessionImpl> session) {
-  if (start_listening(session.get())) session->begin_step();
+  start_listening(session.get());
   t_scopes.push_back(std::move(session));
 }
 

@@ -13,6 +13,7 @@
 
 namespace actzip::torch {
 
+class ParameterRegistry;
 class SessionImpl;
 
 inline constexpr int kMaxArguments = 12;
@@ -30,7 +31,9 @@ struct Frame {
   int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
   std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number
-  int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output
+  int other_saves = 0;                 ///< saved so far that are neither argument nor differentiable output
+  const OperatorInfo* info = nullptr;  ///< found at the first save, as is the following
+  const void* parameter = nullptr;     ///< the storage of the first parameter among its arguments, or behind a cast
 };
 
 /// A slot without its name: cheap to find for each save, named once for each site.
@@ -45,16 +48,17 @@ struct SlotCode {
 struct Saver {
   const OperatorInfo* op = nullptr;
   SlotCode slot;
+  const void* parameter = nullptr;  ///< as in its frame
   OperatorFacts facts;
 };
 
-/// Listens to this thread's operators between the two calls, which nest. Gives whether `session` was not listening yet:
-/// then it begins a step.
-bool start_listening(const SessionImpl* session);
+/// Listens to this thread's operators between the two calls, which nest. A session that was not listening yet begins a
+/// step, and ends it when it stops. Gives whether that step needs to know modules.
+bool start_listening(SessionImpl* session);
 void stop_listening();
 
 /// Who saves `tensor` now, on this thread.
-Saver current_saver(const at::Tensor& tensor);
+Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters);
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot);
 

@@ -14,6 +14,9 @@ namespace actzip::torch {
 
 namespace {
 
+/// Where a step leaves the sequence that it followed, modules were not watched.
+const std::string kUnknownModule = "?";
+
 /// The name of a weight argument, where a leaf without gradient is a frozen weight and no activation.
 bool is_weight_slot(std::string_view op, std::string_view slot) {
   return slot == "weight" || (slot == "mat2" && (op == "addmm" || op == "mm"));
@@ -89,10 +92,21 @@ at::Tensor Packed::restored() const {
   return tensor_on(storage_of(values), type_, shape_);
 }
 
-void SessionImpl::begin_step() {
+bool SessionImpl::begin_step() {
   session_.begin_step();
   const std::lock_guard lock(mutex_);
+  if (open_steps_++ > 0) {
+    if (sequence_.follows()) sequence_.leave();
+    sequence_.give_up();
+  }
   ++step_;
+  saw_module_ = false;
+  return !sequence_.begin();
+}
+
+void SessionImpl::end_step() {
+  const std::lock_guard lock(mutex_);
+  --open_steps_;
 }
 
 const std::string* SessionImpl::module_path(const std::string& path) {
@@ -108,27 +122,46 @@ std::size_t SessionImpl::Hash::operator()(const SiteAddress& address) const noex
   return ((module * 31 + op) * 31 + static_cast<std::size_t>(address.slot)) * 0x9E3779B97F4A7C15ULL >> 16U;
 }
 
-SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
-  const std::string* module = current_module();
-  const std::lock_guard lock(mutex_);
-  const auto [place, is_new] = sites_.try_emplace({module, saver.op, saver.slot.value});
-  Sites& sites = place->second;
+SiteGroup& SessionImpl::group_of(const Saver& saver, const std::string* module) {
+  const auto [place, is_new] = groups_.try_emplace({module, saver.op, saver.slot.value});
   if (is_new) {
-    sites.slot = slot_name(*saver.op, saver.slot);
-    sites.weight_slot = is_weight_slot(saver.op->name, sites.slot);
+    place->second.slot = slot_name(*saver.op, saver.slot);
+    place->second.weight_slot = is_weight_slot(saver.op->name, place->second.slot);
   }
-  if (sites.step != step_) sites.next = 0;
-  sites.step = step_;
-  if (sites.next == sites.ids.size()) {
-    const std::string_view path = module != nullptr ? std::string_view(*module) : std::string_view();
-    sites.ids.push_back(session_.site({path, saver.op->name, sites.slot, static_cast<int>(sites.next)}));
-  }
-  return {sites.ids[sites.next++], sites.weight_slot};
+  return place->second;
 }
 
-SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const {
+SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::string* module) {
+  if (group.step != step_) group.next = 0;
+  group.step = step_;
+  if (group.next == group.ids.size()) {
+    const std::string_view path = module != nullptr ? std::string_view(*module) : std::string_view();
+    group.ids.push_back(session_.site({path, saver.op->name, group.slot, static_cast<int>(group.next)}));
+  }
+  return group.ids[group.next++];
+}
+
+SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
+  const SaveKey key{saver.op, saver.slot.value, saver.parameter};
+  const std::lock_guard lock(mutex_);
+  if (sequence_.follows()) {
+    if (const auto* save = sequence_.follow(key)) return *save;
+    sequence_.leave();
+  }
+  const bool is_left = sequence_.is_left();
+  const std::string* module = is_left ? &kUnknownModule : current_module();
+  SiteGroup& group = group_of(saver, module);
+  const SiteId id = next_in(group, saver, module);
+  if (module != nullptr && !is_left) saw_module_ = true;
+  const SiteSequence::Save save{key, &group, id, module == nullptr && saw_module_};
+  sequence_.add(save);
+  return save;
+}
+
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const {
   SavedTensor saved;
   saved.facts = saver.facts;
+  saved.facts.after_model = place.after_model;
   const auto dtype = to_dtype(tensor.scalar_type());
   saved.view.dtype = dtype.value_or(DType::u8);
   saved.role_reason = unsupported_reason(tensor);
@@ -138,24 +171,22 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
     return saved;
   }
   saved.view.shape = to_shape(tensor);
-  saved.role_reason = parameter_reason(tensor, parameters, weight_slot);
+  saved.role_reason = parameter_reason(tensor, parameters, place.group->weight_slot);
   if (!saved.role_reason.empty()) {
     saved.role = Role::parameter;
     return saved;
   }
   saved.view.data = tensor.const_data_ptr();
   saved.view.device = to_device(tensor.device());
-  auto weak = tensor.storage().getWeakStorageImpl();
-  saved.identity = {reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl()),
-                    std::make_shared<decltype(weak)>(std::move(weak))};
+  saved.identity = storage_identity(tensor);
   saved.source = cast_source(tensor);
   return saved;
 }
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
-  const Saver saver = current_saver(tensor);
-  const Place place = place_of(saver);
-  SavedTensor saved = describe(tensor, saver, place.weight_slot);
+  const Saver saver = current_saver(tensor, parameters);
+  const SiteSequence::Save place = place_of(saver);
+  SavedTensor saved = describe(tensor, saver, place);
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
   if (packed.has_version_) {

@@ -14,6 +14,7 @@
 #include "actzip/session.hpp"
 #include "operators.hpp"
 #include "parameters.hpp"
+#include "site_sequence.hpp"
 
 namespace actzip::torch {
 
@@ -43,7 +44,9 @@ class SessionImpl {
  public:
   explicit SessionImpl(const SessionOptions& options) : session_(options) {}
 
-  void begin_step();
+  /// Gives whether modules are to be watched in this step: see SiteSequence.
+  bool begin_step();
+  void end_step();
   Packed pack(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
@@ -63,25 +66,18 @@ class SessionImpl {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
-  /// The sites of one module, operator and slot, by ordinal.
-  struct Sites {
-    std::uint64_t step = 0;
-    std::size_t next = 0;
-    bool weight_slot = false;
-    std::string slot;
-    std::vector<SiteId> ids;
-  };
-  struct Place {
-    SiteId id;
-    bool weight_slot;
-  };
-  Place place_of(const Saver& saver);
-  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const;
+  SiteSequence::Save place_of(const Saver& saver);
+  SiteGroup& group_of(const Saver& saver, const std::string* module);
+  SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
 
   Session session_;
   std::mutex mutex_;  ///< of everything below
-  std::uint64_t step_ = 0;
-  std::unordered_map<SiteAddress, Sites, Hash> sites_;
+  std::size_t step_ = 0;
+  int open_steps_ = 0;  ///< on all threads
+  SiteSequence sequence_;
+  bool saw_module_ = false;                                  ///< in this step
+  std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
   std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
 };
 
