@@ -1,5 +1,5 @@
-// What one saved tensor costs on the host in a C++ program, pack and unpack together: torch_host_cost.py without Python.
-// Variants run in turn; each figure is the median of the differences to a step without a session.
+// What one saved tensor costs on the host in a C++ program, pack and unpack together: torch_host_cost.py without
+// Python. Variants run in turn; each figure is the median of the differences to a step without a session.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -87,10 +87,8 @@ int main() {
   at::manual_seed(0);
   const Model model;
   const at::Tensor x = at::randn({8, kWidth});
-  std::array<Variant, 4> variants{{{"no session", std::nullopt, {}, {}},
-                                   {"as is", {}, {}, {}},
-                                   {"exact", {}, {}, {}},
-                                   {"default", {}, {}, {}}}};
+  std::array<Variant, 4> variants{
+      {{"no session", std::nullopt, {}, {}}, {"as is", {}, {}, {}}, {"exact", {}, {}, {}}, {"default", {}, {}, {}}}};
   variants[1].session.emplace(actzip::SessionOptions{.preset = "exact", .min_elems = std::int64_t{1} << 30});
   variants[2].session.emplace(actzip::SessionOptions{.preset = "exact", .min_elems = 0});
   variants[3].session.emplace(actzip::SessionOptions{.min_elems = 0});
@@ -106,7 +104,8 @@ int main() {
     }
   }
   const auto saves = static_cast<double>(variants[1].session->report().sites.size());
-  std::printf("%.0f saved tensors a step; us per saved tensor, C++\n%-12s %7s %7s %7s\n", saves, "", "pack", "unpack", "sum");
+  std::printf("%.0f saved tensors a step; us per saved tensor, C++\n%-12s %7s %7s %7s\n", saves, "", "pack", "unpack",
+              "sum");
   for (const Variant& variant : variants) {
     const double pack = median(variant.forward) * 1e6 / saves;
     const double unpack = median(variant.backward) * 1e6 / saves;

@@ -17,6 +17,7 @@ enum class ErrorCode : int {
   device_mismatch = 7,      ///< view, buffer and stream are not on the same device
   backend_unavailable = 8,  ///< a device this build or this machine does not have
   cuda_failure = 9,         ///< the CUDA runtime refused a launch
+  index_out_of_bound = 10,  ///< an operator was given an index outside the bound that its arguments state
 };
 
 /// Name of a code, as in the enum: "invalid_spec".

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 
 #include "actzip/stream.hpp"
@@ -27,15 +26,12 @@ class Memory {
   /// Bytes on the device of `stream`, to be used there in the order of `stream`.
   virtual Allocation allocate(std::size_t bytes, const Stream& stream) = 0;
 
-  /// The same, with every byte 0.
-  virtual Allocation allocate_zeroed(std::size_t bytes, const Stream& stream) = 0;
+  /// A 32-bit word, 0, that the device of `stream` can write and the host can read at any time, without waiting.
+  virtual Allocation allocate_flag(const Stream& stream) = 0;
 
   /// Called before what was written on `writer` is read on `reader`, another stream of the same device: makes `reader`
   /// wait, and keeps the bytes until it has read them. It does not block the calling thread.
   virtual void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) = 0;
-
-  /// Copies a 32-bit word to the host; waits for the device.
-  virtual std::uint32_t read_word(const Allocation& bytes) = 0;
 };
 
 }  // namespace actzip

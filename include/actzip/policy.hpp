@@ -19,7 +19,10 @@ enum class Treatment : std::uint8_t {
   as_is,           ///< kept as it is
   shape_only,      ///< backward asks for its shape alone: nothing is kept
   codec,           ///< the row's codec
+  pointwise,       ///< the row's codec; after the model, in a loss, 8 bits: all gradients pass through it
   codec_if_large,  ///< the row's codec from kLargeElems elements on, else kept as it is
+  codec_if_whole,  ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
+  codec_by_row,    ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
   sign,            ///< one bit: above 0 or not; the tensor has nothing below 0
   interval,        ///< one bit: inside the operator's own limits or not
   scaled_mask,     ///< one bit: zero, or the operator's own factor
@@ -32,12 +35,16 @@ struct PolicyRow {
   std::string_view operators;
   std::string_view slots;
   Treatment treatment;
-  CodecSpec spec;  ///< for the two codec treatments
+  CodecSpec spec;  ///< for the codec treatments
   std::string_view reason;
 };
 
 /// From here on a result of exp, sqrt or a division is worth 8 bits instead of its own type.
 inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
+
+/// Where a norm takes its statistics over fewer elements than this, its input gets 4 bits: short rows share a group
+/// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
+inline constexpr std::int64_t kShortRow = 256;
 
 /// All rows of the default policy; the first that matches holds. The last matches everything.
 std::span<const PolicyRow> policy_table();
@@ -46,8 +53,11 @@ std::span<const PolicyRow> policy_table();
 struct OperatorFacts {
   float lower = 0.0F;  ///< the gradient passes where lower < x < upper
   float upper = std::numeric_limits<float>::infinity();
+  float exponent = 0.0F;         ///< of a power; 0: not known
+  std::int64_t row_elems = 0;    ///< elements that a norm takes together, or the last dimension of them; 0: not known
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
+  bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
 };
 
 enum class Keep : std::uint8_t { as_is, shape_only, encoded };
@@ -79,7 +89,7 @@ class Policy {
  private:
   [[nodiscard]] Choice choose_float(const PolicyRow& row, DType dtype, std::int64_t elems,
                                     const OperatorFacts& facts) const;
-  [[nodiscard]] CodecSpec widened(const CodecSpec& spec) const;
+  [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 
   std::string preset_;
   std::optional<Bits> bits_;

@@ -35,7 +35,7 @@ struct Report {
   std::size_t bytes_before = 0;   ///< sums over the sites
   std::size_t bytes_after = 0;
   std::size_t live_bytes = 0;   ///< encoded bytes that wait for backward now
-  bool index_overflow = false;  ///< an operator was given an index outside its bound: its gradient was wrong
+  bool index_overflow = false;  ///< a device has found an index outside its operator's bound: a gradient was wrong
 
   /// A table for people.
   [[nodiscard]] std::string to_text() const;

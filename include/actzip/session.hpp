@@ -8,12 +8,14 @@
 // A session is thread-safe. What it keeps owns everything it needs: the session may be gone before backward.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "actzip/memory.hpp"
 #include "actzip/policy.hpp"
@@ -30,6 +32,8 @@ struct SessionOptions {
   std::int64_t min_elems = 1024;           ///< smaller tensors are kept as they are
   std::uint64_t seed = 0;                  ///< of signs and dither; the framework's generator is never touched
   bool dry = false;                        ///< compress nothing, report what would be done
+  std::string only =
+      {};  ///< if not empty: the name of the one site that is compressed; the rest is kept, nothing shared
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
@@ -45,10 +49,55 @@ struct SiteId {
   bool operator==(const SiteId&) const = default;
 };
 
+/// A share in an object of the adapter's. Where the object counts for itself, nothing is allocated.
+class Guard {
+ public:
+  struct Counting {
+    void (*retain)(void* object);
+    void (*release)(void* object);
+  };
+
+  Guard() = default;
+  /// Takes over one count of `object`.
+  Guard(void* object, const Counting& counting) noexcept : object_(object), counting_(&counting) {}
+  /// A share of `owner`, in a box that is allocated.
+  template <class T>
+  Guard(std::shared_ptr<T> owner) : Guard(new Box<T>{std::move(owner)}, Box<T>::kCounting) {}  // NOLINT: a conversion
+  Guard(const Guard& other) : object_(other.object_), counting_(other.counting_) {
+    if (object_ != nullptr) counting_->retain(object_);
+  }
+  Guard(Guard&& other) noexcept : object_(std::exchange(other.object_, nullptr)), counting_(other.counting_) {}
+  Guard& operator=(Guard other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(counting_, other.counting_);
+    return *this;
+  }
+  ~Guard() {
+    if (object_ != nullptr) counting_->release(object_);
+  }
+
+ private:
+  template <class T>
+  struct Box {
+    std::shared_ptr<T> owner;
+    std::atomic<int> count{1};
+    static constexpr Counting kCounting{
+        .retain = [](void* box) { ++static_cast<Box*>(box)->count; },
+        .release =
+            [](void* box) {
+              if (--static_cast<Box*>(box)->count == 0) delete static_cast<Box*>(box);
+            },
+    };
+  };
+
+  void* object_ = nullptr;
+  const Counting* counting_ = nullptr;  ///< lives for ever
+};
+
 /// What the memory of a tensor is known by: an address that means nothing but itself.
 struct Identity {
-  std::uintptr_t address = 0;         ///< 0: not known, never shared
-  std::shared_ptr<const void> guard;  ///< while it is held, no other memory gets this address
+  std::uintptr_t address = 0;  ///< 0: not known, never shared
+  Guard guard;                 ///< while it is held, no other memory gets this address
 };
 
 enum class Role : std::uint8_t {
@@ -81,7 +130,8 @@ struct Kept {
 /// The elements of an encoded tensor, dense, in the memory order and of the type in which they were saved.
 /// Runs on `stream`, which is on the device of the encoding. What was restored last is kept until something else is
 /// restored or its blob is freed, so treat the result as read-only.
-/// Requires kept.how == encoded. Throws Error as decode() does, with the site's name.
+/// Requires kept.how == encoded. Throws Error as decode() does, with the site's name; and Error(index_out_of_bound) if
+/// it is known by now that an index which this site kept lay outside its bound.
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
 
 /// Name of the site that a kept tensor comes from, for messages and profiles; valid as long as `kept`.
@@ -97,6 +147,8 @@ class Session {
   explicit Session(const SessionOptions& options = {});
 
   /// Begins a step: ordinals start again, and the next report is of this step.
+  /// Throws Error(index_out_of_bound), and begins nothing, if a device has found such an index since it was last asked:
+  /// nothing waits for a device, so that gradients of the step before may be wrong.
   void begin_step();
 
   /// The site of that key, made when it is new. Names are copied.
@@ -106,10 +158,11 @@ class Session {
   [[nodiscard]] const std::string& site_name(SiteId site) const;
 
   /// Decides about one saved tensor and, if it is to be encoded, encodes it on `stream`. The tensor may be freed in the
-  /// order of `stream` afterwards. Throws Error as encode() does, with the site's name; nothing is kept then.
+  /// order of `stream` afterwards. Throws Error as encode() does, with the site's name, and on the CPU
+  /// Error(index_out_of_bound); nothing is kept then.
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
 
-  /// What the last step kept. Reads the overflow words of `index`, so it waits for the device if there are any.
+  /// What the last step kept.
   [[nodiscard]] Report report() const;
 
   /// Encoded bytes that wait for backward now.

@@ -29,6 +29,7 @@ class Session:
         min_elems: smaller tensors are kept as they are.
         seed: of the random signs; torch's generators are never touched.
         dry: compress nothing; ``report()`` says what would be done.
+        only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
     >>> session = actzip.Session(preset="exact")
@@ -49,15 +50,16 @@ class Session:
         min_elems: int = 1024,
         seed: int = 0,
         dry: bool = False,
+        only: str = "",
     ) -> None:
-        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry)
+        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self._modules = self._core.module_hooks()
 
     def __enter__(self) -> Session:
-        _push_hooks(self._pack, self._unpack)
         needs_modules = _C.start_listening(self._core)
+        _push_hooks(self._pack, self._unpack)
         model = self._model and self._model()
         _entered.handles.append(() if model is None else self._look_at(model, needs_modules))
         return self
@@ -65,8 +67,8 @@ class Session:
     def __exit__(self, *_: object) -> None:
         for handle in _entered.handles.pop():
             handle.remove()
-        _C.stop_listening()
         _pop_hooks()
+        _C.stop_listening()
 
     def _look_at(self, model: torch.nn.Module, needs_modules: bool) -> tuple[Any, ...]:
         """Learns the model's parameters, again for each step: they may have been replaced or moved.
@@ -84,7 +86,7 @@ class Session:
         )
 
     def report(self) -> Report:
-        """What the last step kept, by site. On a GPU it may wait for the device."""
+        """What the last step kept, by site."""
         return Report._parse(self._core.report_text(), self._core.report_json())
 
     @property

@@ -1,9 +1,11 @@
-"""How far are compressed gradients from exact ones?"""
+"""How far are compressed gradients from exact ones, and which site is to blame?"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from .session import Session
 
 @dataclasses.dataclass(frozen=True)
 class GradientError:
-    """Of one parameter, or of all."""
+    """Of one parameter, of all of them, or of all because of one site."""
 
     name: str
     error: float  #: relative squared error |g - exact|^2 / |exact|^2, mean over the draws
@@ -24,115 +26,179 @@ class GradientError:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """The result of :func:`verify`. Prints as a table."""
+    """The result of :func:`verify`. Prints as a table, the worst sites first."""
 
     total: GradientError
     parameters: tuple[GradientError, ...]
+    sites: tuple[GradientError, ...]  #: all gradients when that site alone is compressed; in the order of the step
     report: Report
 
     def __str__(self) -> str:
-        width = max(len(row.name) for row in (*self.parameters, self.total))
-        lines = [f"{'parameter':<{width}}  {'error':>10}  {'bias':>10}  {'cosine':>8}"]
-        for row in (*self.parameters, self.total):
-            lines.append(f"{row.name:<{width}}  {row.error:>10.3e}  {row.bias:>10.3e}  {row.cosine:>8.5f}")
-        return "\n".join(lines)
+        worst_first = sorted(self.sites, key=lambda row: -row.error)
+        width = max(len(row.name) for row in (*self.parameters, *self.sites, self.total))
+        tables = [_table("parameter", (*self.parameters, self.total), width)]
+        if worst_first:
+            tables.append(_table("site alone", worst_first, width))
+        return "\n\n".join(tables)
+
+
+def _table(title: str, rows: Sequence[GradientError], width: int) -> str:
+    lines = [f"{title:<{width}}  {'error':>10}  {'bias':>10}  {'cosine':>8}"]
+    lines += [f"{row.name:<{width}}  {row.error:>10.3e}  {row.bias:>10.3e}  {row.cosine:>8.5f}" for row in rows]
+    return "\n".join(lines)
 
 
 def verify(
-    model: torch.nn.Module, batch: Any, *, draws: int = 4, **options: Any
+    model: torch.nn.Module, batch: Any, *, draws: int = 4, by_site: bool = True, **options: Any
 ) -> Verification:
     """Compares the gradients of ``model`` with and without compression, over several draws of the random signs.
 
+    Gradients, buffers, training flags and random states are afterwards what they were.
+
     Args:
-        model: its gradients and buffers are put back afterwards.
+        model: whose parameters are looked at.
         batch: a function without arguments that runs forward and gives the loss; or the input, or a tuple or mapping of
             inputs, of ``model``, whose outputs are then squared and averaged.
         draws: seeds to average over; 2 or more.
-        options: of :class:`actzip.Session`, without ``seed``.
+        by_site: also compress each site alone that loses something. That takes ``draws`` steps for each of them.
+        options: of :class:`actzip.Session`, without ``seed`` and ``only``.
 
     >>> import torch, actzip
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
-    >>> actzip.verify(model, torch.randn(256, 64)).total.cosine > 0.9
+    >>> result = actzip.verify(model, torch.randn(256, 64))
+    >>> result.total.cosine > 0.9
     True
+    >>> [row.name for row in result.sites]
+    ['0: addmm.mat1', '2: addmm.mat1']
     """
     if draws < 2:
         raise ValueError(f"verify: {draws} draws (allowed: 2 or more, to tell bias from noise)")
-    loss = batch if callable(batch) else _loss_of(model, batch)
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    with _Untouched(model):
-        exact = _gradients(model, loss)
-        drawn = []
+    forward = batch if callable(batch) else _forward_of(model, batch)
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not parameters:
+        raise ValueError("verify: the model has no parameter that requires grad")
+
+    def gradients(session: Session | None = None) -> list[torch.Tensor]:
+        with _unchanged(model), torch.enable_grad():
+            with session or nullcontext():
+                output = forward()
+            value = output if callable(batch) else _mean_square(output)
+            found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters.values(), found)]
+
+    exact = gradients()
+
+    def measure(**more: Any) -> tuple[_Errors, Session]:
+        errors = _Errors(exact)
         for seed in range(draws):
-            session = Session(model, seed=seed, **options)
-            drawn.append(_gradients(model, loss, session))
-    rows = tuple(_compare(name, exact[i], [g[i] for g in drawn]) for i, name in enumerate(names))
-    flat = _compare("all", torch.cat(exact), [torch.cat(g) for g in drawn])
-    return Verification(flat, rows, session.report())
+            session = Session(model, seed=seed, **options, **more)
+            errors.add(gradients(session))
+        return errors, session
+
+    errors, session = measure()
+    report = session.report()
+    rows = tuple(errors.of([i], name) for i, name in enumerate(parameters))
+    everything = list(range(len(exact)))
+    sites = []
+    for name in _lossy_sites(report) if by_site else ():
+        alone, _ = measure(only=name)
+        sites.append(alone.of(everything, name))
+    return Verification(errors.of(everything, "all"), rows, tuple(sites), report)
 
 
-def _loss_of(model: torch.nn.Module, batch: Any) -> Callable[[], torch.Tensor]:
-    def loss() -> torch.Tensor:
-        if isinstance(batch, Mapping):
-            output = model(**batch)
-        elif isinstance(batch, Sequence):
-            output = model(*batch)
-        else:
-            output = model(batch)
-        return sum(tensor.float().square().mean() for tensor in _floating_tensors(output))
+def _lossy_sites(report: Report) -> list[str]:
+    """Those kept by a codec that changes values, or sharing what such a site keeps."""
+    lossless = ("as is", "shape only", "mask", "index", "copy")
+    lossy = [site.site for site in report.sites if site.codec != "shared" and not site.codec.startswith(lossless)]
+    sharing = {f"kept by {name}" for name in lossy}
+    return [site.site for site in report.sites if site.site in lossy or site.reason in sharing]
 
-    return loss
+
+class _Errors:
+    """Sums over draws, from which the errors of any set of parameters follow."""
+
+    def __init__(self, exact: list[torch.Tensor]) -> None:
+        self._exact = exact
+        self._energy = [_dot(e, e) for e in exact]
+        self._offset = [torch.zeros_like(e, dtype=torch.float64) for e in exact]  # sum over draws of g - exact
+        self._draws: list[list[tuple[float, float, float]]] = []  # |g - exact|^2, <g, exact>, |g|^2
+
+    def add(self, gradients: list[torch.Tensor]) -> None:
+        figures = []
+        for gradient, exact, offset in zip(gradients, self._exact, self._offset):
+            difference = gradient.double() - exact.double()
+            offset += difference
+            figures.append((_dot(difference, difference), _dot(gradient, exact), _dot(gradient, gradient)))
+        self._draws.append(figures)
+
+    def of(self, which: list[int], name: str) -> GradientError:
+        n = len(self._draws)
+        energy = sum(self._energy[i] for i in which)
+        if energy == 0:
+            energy = 1e-300  # a gradient that is 0 and stays so has no error
+        squares = sum(figures[i][0] for figures in self._draws for i in which)
+        of_mean = sum(_dot(self._offset[i], self._offset[i]) for i in which) / n**2
+        # The mean of n draws still has 1/n of their variance about it; n - 1 makes the estimate of that unbiased.
+        variance = (squares - n * of_mean) / (n - 1)
+        cosines = [self._cosine(figures, which, energy) for figures in self._draws]
+        return GradientError(name, squares / n / energy, (of_mean - variance / n) / energy, sum(cosines) / n)
+
+    @staticmethod
+    def _cosine(figures: list[tuple[float, float, float]], which: list[int], energy: float) -> float:
+        if not any(figures[i][0] for i in which):
+            return 1.0
+        product = sum(figures[i][1] for i in which)
+        length = (energy * sum(figures[i][2] for i in which)) ** 0.5
+        return product / length if length > 0 else 0.0
+
+
+def _dot(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(torch.dot(a.double().flatten(), b.double().flatten()))
+
+
+def _forward_of(model: torch.nn.Module, batch: Any) -> Callable[[], Any]:
+    if isinstance(batch, Mapping):
+        return lambda: model(**batch)
+    return lambda: model(*batch) if isinstance(batch, Sequence) else model(batch)
+
+
+def _mean_square(output: Any) -> torch.Tensor:
+    return sum(tensor.float().square().mean() for tensor in _floating_tensors(output))
 
 
 def _floating_tensors(output: Any) -> list[torch.Tensor]:
     if isinstance(output, torch.Tensor):
         return [output] if output.requires_grad else []
-    values = output.values() if isinstance(output, Mapping) else output
-    return [tensor for value in values if value is not None for tensor in _floating_tensors(value)]
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, Sequence) else ()
+    return [tensor for value in values for tensor in _floating_tensors(value)]
 
 
-class _Untouched:
-    """Puts gradients, buffers and torch's random state back, so that every draw starts alike."""
+@contextmanager
+def _unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Puts gradients, buffers, training flags and random states back, so that every draw starts alike.
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
-
-    def __enter__(self) -> None:
-        self._gradients = [parameter.grad for parameter in self._model.parameters()]
-        self._buffers = [buffer.clone() for buffer in self._model.buffers()]
-        self._random = torch.get_rng_state()
-
-    def __exit__(self, *_: object) -> None:
-        for parameter, gradient in zip(self._model.parameters(), self._gradients):
+    Buffers are replaced by copies meanwhile: their own memory is never written, which pending graphs would notice.
+    """
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    buffers = [(module._buffers, name, buffer)
+               for module in model.modules() for name, buffer in module._buffers.items() if buffer is not None]
+    training = [(module, module.training) for module in model.modules()]
+    python_state, cpu_state = random.getstate(), torch.get_rng_state()
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    for holder, name, buffer in buffers:
+        holder[name] = buffer.clone()
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for holder, name, buffer in buffers:
+            holder[name] = buffer
+        for parameter, gradient in gradients:
             parameter.grad = gradient
-        with torch.no_grad():
-            for buffer, value in zip(self._model.buffers(), self._buffers):
-                buffer.copy_(value)
-        torch.set_rng_state(self._random)
-
-
-def _gradients(
-    model: torch.nn.Module, loss: Callable[[], torch.Tensor], session: Session | None = None
-) -> list[torch.Tensor]:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with torch.random.fork_rng():
-        if session is None:
-            value = loss()
-        else:
-            with session:
-                value = loss()
-    gradients = torch.autograd.grad(value, parameters, allow_unused=True)
-    return [
-        (torch.zeros_like(parameter) if gradient is None else gradient).detach().double().flatten()
-        for parameter, gradient in zip(parameters, gradients)
-    ]
-
-
-def _compare(name: str, exact: torch.Tensor, drawn: list[torch.Tensor]) -> GradientError:
-    energy = max(float(exact.square().sum()), 1e-300)
-    error = sum(float((g - exact).square().sum()) for g in drawn) / len(drawn) / energy
-    mean = sum(drawn) / len(drawn)
-    # The mean of n draws still has 1/n of their variance about it; n - 1 makes the estimate of that unbiased.
-    variance = sum(float((g - mean).square().sum()) for g in drawn) / (len(drawn) - 1) / energy
-    bias = float((mean - exact).square().sum()) / energy - variance / len(drawn)
-    cosines = [float(torch.nn.functional.cosine_similarity(g, exact, dim=0)) for g in drawn]
-    return GradientError(name, error, bias, sum(cosines) / len(cosines))
+        for module, flag in training:
+            module.training = flag
+        random.setstate(python_state)
+        torch.set_rng_state(cpu_state)
+        if cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)

@@ -13,6 +13,7 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::device_mismatch: return "device_mismatch";
     case ErrorCode::backend_unavailable: return "backend_unavailable";
     case ErrorCode::cuda_failure: return "cuda_failure";
+    case ErrorCode::index_out_of_bound: return "index_out_of_bound";
   }
   return "unknown";
 }

@@ -37,6 +37,7 @@ Blob::~Blob() {
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   const Blob::Contents& contents = kept.blob->contents();
   session::DecodeCache& cache = kept.blob->state().decoded;
+  if (std::holds_alternative<Index>(contents.spec)) kept.blob->state().overflow.check();
   const session::DecodeCache::Key key{kept.blob.get(), kept.as_mask, stream.handle()};
   if (auto values = cache.find(key)) return *values;
 

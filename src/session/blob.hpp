@@ -11,7 +11,7 @@
 
 namespace actzip {
 
-class Blob {
+class Blob : public std::enable_shared_from_this<Blob> {
  public:
   struct Contents {
     Keep how = Keep::as_is;
@@ -33,8 +33,10 @@ class Blob {
   [[nodiscard]] const Contents& contents() const { return contents_; }
   [[nodiscard]] session::State& state() const { return *state_; }
 
-  /// The keys under which the table knows it, to be taken out again.
+  // What the table knows it by; set before it is put there.
   session::ShareKeys keys;
+  session::Want have{};
+  session::Site* site = nullptr;
 
  private:
   std::shared_ptr<session::State> state_;

@@ -104,25 +104,40 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
   }
   switch (row.treatment) {
     case Treatment::sign: return {.keep = Keep::encoded, .spec = Mask{}, .reason = row.reason, .not_negative = true};
-    case Treatment::interval: return {.keep = Keep::encoded, .spec = interval_mask(facts), .reason = row.reason};
+    case Treatment::interval:
+      if (!(facts.lower < facts.upper)) return as_is("its limits leave nothing between them");
+      return {.keep = Keep::encoded, .spec = interval_mask(facts), .reason = row.reason};
     case Treatment::scaled_mask: return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};
     case Treatment::codec_if_large:
       if (elems < kLargeElems) return as_is("small, and its gradient is sensitive");
       break;
-    case Treatment::codec: break;
+    case Treatment::codec_if_whole:
+      if (facts.exponent < 1 || std::trunc(facts.exponent) != facts.exponent) {
+        return as_is("its gradient is a root or a quotient");
+      }
+      break;
+    case Treatment::codec_by_row:
+    case Treatment::codec:
+    case Treatment::pointwise: break;
     default: return as_is(row.reason);
   }
   if (lossless_) return as_is("preset 'exact' changes no value");
-  const CodecSpec spec = widened(row.spec);
+  const bool short_rows =
+      row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
+  const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
+  const bool near_loss = pointwise && facts.after_model;
+  const CodecSpec spec =
+      near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest} : widened(row.spec, short_rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
-  return {.keep = Keep::encoded, .spec = spec, .reason = row.reason};
+  return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }
 
-CodecSpec Policy::widened(const CodecSpec& spec) const {
+CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
-  if (!bits_ || rotated == nullptr || rotated->bits != Bits(2)) return spec;
-  if (bits_->value == 8) return Affine{.bits = *bits_, .rounding = Rounding::nearest};
-  return Rotated{.bits = *bits_};
+  if (rotated == nullptr || rotated->bits != Bits(2)) return spec;
+  const int bits = std::max(bits_.value_or(rotated->bits).value, short_rows ? 4 : 1);
+  if (bits == 8) return Affine{.bits = Bits(8), .rounding = Rounding::nearest};
+  return Rotated{.bits = Bits(bits)};
 }
 
 }  // namespace actzip

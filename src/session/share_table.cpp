@@ -18,38 +18,45 @@ bool has_plane_for(const CodecSpec& have, const Want& want) {
   return rotated != nullptr && rotated->mask_plane && want.not_negative && want.spec == CodecSpec(Mask{});
 }
 
+bool same_elements(const ShareKeys& a, const ShareKeys& b) {
+  const int rank = a.order.rank;
+  return a.version == b.version && a.dtype == b.dtype && a.stream == b.stream && a.order.elems == b.order.elems &&
+         rank == b.order.rank && std::equal(a.order.sizes, a.order.sizes + rank, b.order.sizes) &&
+         std::equal(a.order.strides, a.order.strides + rank, b.order.strides);
+}
+
+bool same_storage(const ShareKeys& a, const ShareKeys& b) {
+  return a.storage == b.storage && a.data == b.data && same_elements(a, b);
+}
+
+bool same_source(const ShareKeys& a, const ShareKeys& b) { return a.source == b.source && same_elements(a, b); }
+
+std::uint64_t mix(std::uint64_t value) { return (value * 0x9E3779B97F4A7C15ULL) >> 16U; }
+
+std::uint64_t storage_hash(const ShareKeys& keys) {
+  return mix(keys.storage ^ (reinterpret_cast<std::uintptr_t>(keys.data) << 7U) ^
+             static_cast<std::uint64_t>(keys.order.elems));
+}
+
+/// Odd factors keep the two kinds of keys apart, mostly.
+std::uint64_t source_hash(const ShareKeys& keys) {
+  return mix(3 * keys.source + 5 * static_cast<std::uint64_t>(keys.order.elems));
+}
+
 }  // namespace
-
-bool ShareKey::operator==(const ShareKey& other) const {
-  return memory == other.memory && data == other.data && version == other.version && dtype == other.dtype &&
-         stream == other.stream && order.elems == other.order.elems && order.rank == other.order.rank &&
-         std::equal(order.sizes, order.sizes + order.rank, other.order.sizes) &&
-         std::equal(order.strides, order.strides + order.rank, other.order.strides);
-}
-
-std::size_t ShareTable::Hash::operator()(const ShareKey& key) const noexcept {
-  std::uint64_t hash = key.memory ^ (reinterpret_cast<std::uintptr_t>(key.data) << 7U);
-  hash ^= (std::uint64_t{key.version} << 40U) ^ static_cast<std::uint64_t>(key.order.elems);
-  return (hash * 0x9E3779B97F4A7C15ULL) >> 16U;
-}
 
 ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream) {
   ShareKeys keys;
-  if (tensor.identity.address != 0) {
-    keys.storage = {.memory = tensor.identity.address,
-                    .data = tensor.view.data,
-                    .version = tensor.version,
-                    .dtype = tensor.view.dtype,
-                    .stream = stream.handle(),
-                    .order = format::element_order(tensor.view.shape)};
-    keys.storage_guard = tensor.identity.guard;
-  }
-  if (tensor.source.address != 0) {
-    keys.source = keys.storage;
-    keys.source.memory = tensor.source.address;
-    keys.source.data = nullptr;
-    keys.source_guard = tensor.source.guard;
-  }
+  if (tensor.identity.address == 0) return keys;
+  keys.version = tensor.version;
+  keys.dtype = tensor.view.dtype;
+  keys.stream = stream.handle();
+  keys.order = format::element_order(tensor.view.shape);
+  keys.storage = tensor.identity.address;
+  keys.storage_guard = tensor.identity.guard;
+  keys.data = tensor.view.data;
+  keys.source = tensor.source.address;
+  keys.source_guard = tensor.source.guard;
   return keys;
 }
 
@@ -62,16 +69,15 @@ bool serves(const Want& have, const Want& want) {
   return expected_error(have.spec) <= expected_error(want.spec);
 }
 
-void ShareTable::find_one(const ShareKey& key, const Want& want, Found& found) {
-  if (key.memory == 0 || found.blob) return;
-  const auto place = entries_.find(key);
-  if (place == entries_.end()) return;
-  for (const Entry& entry : place->second) {
-    if (serves(entry.have, want)) {
-      found.blob = entry.holder.lock();
-      if (found.blob) return;
-    } else if (is_mask(entry.have) && entry.have.not_negative) {
-      found.mask_of = entry.site;
+void ShareTable::find_one(std::uint64_t hash, Matches matches, const ShareKeys& keys, const Want& want, Found& found) {
+  const auto [begin, end] = blobs_.equal_range(hash);
+  for (auto entry = begin; entry != end && !found.blob; ++entry) {
+    Blob& blob = *entry->second;
+    if (!matches(blob.keys, keys)) continue;
+    if (serves(blob.have, want)) {
+      found.blob = blob.weak_from_this().lock();
+    } else if (is_mask(blob.have) && blob.have.not_negative) {
+      found.mask_of = blob.site;
     }
   }
 }
@@ -79,26 +85,27 @@ void ShareTable::find_one(const ShareKey& key, const Want& want, Found& found) {
 Found ShareTable::find(const ShareKeys& keys, const Want& want) {
   Found found;  // before the lock: a blob that dies here takes itself out of the table
   const std::lock_guard lock(mutex_);
-  find_one(keys.storage, want, found);
-  find_one(keys.source, want, found);
+  if (keys.storage != 0) find_one(storage_hash(keys), same_storage, keys, want, found);
+  if (keys.source != 0 && !found.blob) find_one(source_hash(keys), same_source, keys, want, found);
   return found;
 }
 
-void ShareTable::insert(const std::shared_ptr<Blob>& blob, const Want& have, Site& site) {
+void ShareTable::insert(Blob& blob) {
   const std::lock_guard lock(mutex_);
-  for (const ShareKey* key : {&blob->keys.storage, &blob->keys.source}) {
-    if (key->memory != 0) entries_[*key].push_back({blob.get(), blob, have, &site});
-  }
+  if (blob.keys.storage != 0) blobs_.emplace(storage_hash(blob.keys), &blob);
+  if (blob.keys.source != 0) blobs_.emplace(source_hash(blob.keys), &blob);
+}
+
+void ShareTable::erase_one(std::uint64_t hash, const Blob& blob) {
+  const auto [begin, end] = blobs_.equal_range(hash);
+  const auto entry = std::find_if(begin, end, [&](const auto& candidate) { return candidate.second == &blob; });
+  if (entry != end) blobs_.erase(entry);
 }
 
 void ShareTable::erase(const Blob& blob) {
   const std::lock_guard lock(mutex_);
-  for (const ShareKey* key : {&blob.keys.storage, &blob.keys.source}) {
-    const auto place = entries_.find(*key);
-    if (key->memory == 0 || place == entries_.end()) continue;
-    std::erase_if(place->second, [&](const Entry& entry) { return entry.blob == &blob; });
-    if (place->second.empty()) entries_.erase(place);
-  }
+  if (blob.keys.storage != 0) erase_one(storage_hash(blob.keys), blob);
+  if (blob.keys.source != 0) erase_one(source_hash(blob.keys), blob);
 }
 
 }  // namespace actzip::session

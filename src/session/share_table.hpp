@@ -1,12 +1,10 @@
 // Which memory is kept already, and how faithfully.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <vector>
 
 #include "actzip/session.hpp"
 #include "format/element_order.hpp"
@@ -15,23 +13,19 @@ namespace actzip::session {
 
 struct Site;
 
-/// Two tensors with equal keys hold the same elements in the same order.
-struct ShareKey {
-  std::uintptr_t memory = 0;   ///< of the storage, or of what it was cast from; 0: no key
-  const void* data = nullptr;  ///< the first element; null in a key of the second kind
+/// What the memory of a tensor is found by. Two tensors that agree in the first part, and in the storage and first
+/// element or in the source, hold the same elements in the same order.
+struct ShareKeys {
   std::uint32_t version = 0;
   DType dtype = DType::f32;
   const void* stream = nullptr;  ///< no waiting between streams for the sake of sharing
   format::ElementOrder order;
 
-  bool operator==(const ShareKey& other) const;
-};
-
-struct ShareKeys {
-  ShareKey storage;
-  ShareKey source;
-  std::shared_ptr<const void> storage_guard;
-  std::shared_ptr<const void> source_guard;
+  std::uintptr_t storage = 0;  ///< 0: no key
+  const void* data = nullptr;  ///< the first element
+  std::uintptr_t source = 0;   ///< what it was cast from; 0: no key
+  Guard storage_guard;
+  Guard source_guard;
 };
 
 ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream);
@@ -51,26 +45,20 @@ struct Found {
   Site* mask_of = nullptr;           ///< a ReLU's site that keeps the same memory as a mask alone
 };
 
+/// Knows blobs by the hashes of their keys; the rest lies in the blobs.
 class ShareTable {
  public:
   Found find(const ShareKeys& keys, const Want& want);
-  void insert(const std::shared_ptr<Blob>& blob, const Want& have, Site& site);
+  void insert(Blob& blob);
   void erase(const Blob& blob);
 
  private:
-  struct Entry {
-    const Blob* blob;
-    std::weak_ptr<const Blob> holder;
-    Want have;
-    Site* site;
-  };
-  struct Hash {
-    std::size_t operator()(const ShareKey& key) const noexcept;
-  };
-  void find_one(const ShareKey& key, const Want& want, Found& found);
+  using Matches = bool (*)(const ShareKeys& a, const ShareKeys& b);
+  void find_one(std::uint64_t hash, Matches matches, const ShareKeys& keys, const Want& want, Found& found);
+  void erase_one(std::uint64_t hash, const Blob& blob);
 
   std::mutex mutex_;
-  std::unordered_map<ShareKey, std::vector<Entry>, Hash> entries_;
+  std::unordered_multimap<std::uint64_t, Blob*> blobs_;
 };
 
 }  // namespace actzip::session

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 #include <variant>
 
@@ -68,21 +70,37 @@ void DecodeCache::forget(const Blob& blob) {
   key_ = {};
 }
 
-ByteSpan OverflowWords::word(const Stream& stream, Memory& memory) {
-  const std::lock_guard lock(mutex_);
-  for (const Word& word : words_) {
-    if (word.device == stream.device()) return {word.bytes.data, word.bytes.size, word.device};
-  }
-  words_.push_back({stream.device(), memory.allocate_zeroed(sizeof(std::uint32_t), stream), &memory});
-  return {words_.back().bytes.data, words_.back().bytes.size, stream.device()};
+namespace {
+
+std::atomic_ref<std::uint32_t> value_of(const Allocation& word) {
+  return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(word.data));
 }
 
-bool OverflowWords::raised() {
+}  // namespace
+
+ByteSpan OverflowFlags::flag(const Site& site, const Stream& stream, Memory& memory) {
   const std::lock_guard lock(mutex_);
-  for (const Word& word : words_) {
-    if (word.memory->read_word(word.bytes) != 0) return true;
+  auto found = std::ranges::find_if(
+      flags_, [&](const Flag& flag) { return flag.site == &site && flag.device == stream.device(); });
+  if (found == flags_.end()) found = flags_.insert(found, {&site, stream.device(), memory.allocate_flag(stream)});
+  return {found->word.data, found->word.size, found->device};
+}
+
+void OverflowFlags::check() {
+  const std::lock_guard lock(mutex_);
+  for (const Flag& flag : flags_) {
+    if (value_of(flag.word).exchange(0) == 0) continue;
+    raised_ = true;
+    throw Error(ErrorCode::index_out_of_bound,
+                fmt::format("{}: an index outside the bound that the operator's arguments state; gradients that use it "
+                            "are wrong",
+                            flag.site->name));
   }
-  return false;
+}
+
+bool OverflowFlags::raised() {
+  const std::lock_guard lock(mutex_);
+  return raised_ || std::ranges::any_of(flags_, [](const Flag& flag) { return value_of(flag.word).load() != 0; });
 }
 
 State::State(const SessionOptions& options)
@@ -93,6 +111,7 @@ State::State(const SessionOptions& options)
 }
 
 void State::begin_step() {
+  overflow.check();
   const std::lock_guard lock(mutex_);
   ++step_;
   order_.clear();
@@ -123,6 +142,9 @@ const std::string& State::site_name(SiteId site) { return site_at(site).name; }
 
 Choice State::decide(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
+  if (!options_.only.empty() && site.name != options_.only) {
+    return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
+  }
   const std::int64_t elems = unique_elems(tensor.view.shape);
   if (elems < options_.min_elems) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
   return policy_.choose(*site.row, tensor.view.dtype, elems, tensor.facts);
@@ -146,7 +168,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
 /// Activations hold memory of their own: shared with an earlier save, kept as they are, encoded, or let go.
 Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream,
                         Memory& memory, Outcome& outcome) {
-  ShareKeys keys = share_keys(tensor, stream);
+  ShareKeys keys = options_.only.empty() ? share_keys(tensor, stream) : ShareKeys();
   const Found found = shared.find(keys, want_of(choice));
   if (choice.keep == Keep::shape_only) {
     outcome.kind = Outcome::Kind::shape_only;
@@ -176,8 +198,9 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
   }
   blob->keys = std::move(keys);
-  // In dry mode the table says what would be kept, so that the report counts as the real run would.
-  shared.insert(blob, have, site);
+  blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
+  blob->site = &site;
+  shared.insert(*blob);
   return {how, how == Keep::encoded && asks_for_plane(choice, *blob), blob};
 }
 
@@ -208,12 +231,13 @@ std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& te
   try {
     const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems);
     contents.bytes = store::device_store().reserve(size, stream, memory);
-    const bool needs_word = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
-    const ByteSpan word = needs_word ? overflow_.word(stream, memory) : ByteSpan{};
-    encode(spec, tensor.view, {contents.bytes.data, size, stream.device()}, contents.seed, stream, Segments{}, word);
+    const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
+    const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
+    encode(spec, tensor.view, {contents.bytes.data, size, stream.device()}, contents.seed, stream, Segments{}, flag);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
   }
+  if (stream.device().kind == DeviceKind::cpu && std::holds_alternative<Index>(spec)) overflow.check();
   live_bytes += contents.bytes.size;
   return std::make_shared<Blob>(shared_from_this(), std::move(contents));
 }
@@ -241,7 +265,7 @@ Report State::report() {
   report.preset = policy_.preset();
   report.dry = options_.dry;
   report.live_bytes = live_bytes;
-  report.index_overflow = overflow_.raised();
+  report.index_overflow = overflow.raised();
   const std::lock_guard lock(mutex_);
   report.steps = step_;
   for (const Site* site : order_) {

@@ -64,21 +64,26 @@ class DecodeCache {
   Allocation values_;
 };
 
-/// The words that `index` raises when a value lies outside its bound, one for each device.
-class OverflowWords {
+/// The words that `index` raises when a value lies outside its bound, one for each site and device.
+class OverflowFlags {
  public:
-  ByteSpan word(const Stream& stream, Memory& memory);
-  /// Whether any was raised; waits for the devices.
+  ByteSpan flag(const Site& site, const Stream& stream, Memory& memory);
+
+  /// Throws Error(index_out_of_bound) for a flag that was raised since the last call, and lowers it. Waits for nothing.
+  void check();
+
+  /// Whether any was ever raised, as far as is known by now.
   bool raised();
 
  private:
-  struct Word {
+  struct Flag {
+    const Site* site;
     Device device;
-    Allocation bytes;
-    Memory* memory;
+    Allocation word;
   };
   std::mutex mutex_;
-  std::vector<Word> words_;
+  std::vector<Flag> flags_;
+  bool raised_ = false;
 };
 
 class State : public std::enable_shared_from_this<State> {
@@ -91,6 +96,7 @@ class State : public std::enable_shared_from_this<State> {
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
   Report report();
 
+  OverflowFlags overflow;
   ShareTable shared;
   DecodeCache decoded;
   std::atomic<std::size_t> live_bytes{0};
@@ -108,7 +114,6 @@ class State : public std::enable_shared_from_this<State> {
 
   const SessionOptions options_;
   const Policy policy_;
-  OverflowWords overflow_;
   std::atomic<std::uint64_t> encoded_count_{0};
 
   std::mutex mutex_;  ///< of everything below

@@ -51,20 +51,28 @@ def test_modules_are_watched_until_steps_repeat():
     assert not torch_modules._global_forward_hooks and not torch_modules._global_forward_pre_hooks
 
 
-def test_another_order_gets_no_other_sites_name():
+@pytest.mark.parametrize("autocast", [False, True])
+def test_another_order_gets_no_other_sites_name(autocast):
+    """Layers of one size differ by their weights; with autocast by what these were cast from."""
     model = Layers()
     session = actzip.Session(model)
+
+    def activations_of_step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return activations(step(session, model))
+
     for _ in range(LEARNED):
-        step(session, model)
+        activations_of_step()
+    assert not model.watched
     model.order = [0, 2, 1]
-    names = activations(step(session, model))
-    assert names == ["layers.0: addmm.mat1", "addmm.mat1", "addmm.mat1 #1"]  # without a name rather than with a wrong one
-    assert activations(step(session, model)) == [f"layers.{i}: addmm.mat1" for i in model.order]
+    names = activations_of_step()
+    assert names == ["layers.0: addmm.mat1", "?: addmm.mat1", "?: addmm.mat1 #1"]  # no name rather than a wrong one
+    assert activations_of_step() == [f"layers.{i}: addmm.mat1" for i in model.order]
     assert model.watched
 
 
-def test_sites_outside_the_model_are_counted_on():
-    """The step leaves the sequence after a site without module; the next of its kind is another site."""
+def test_what_comes_after_the_sequence_is_no_known_site():
+    """The step leaves the sequence after a site without module; the next of its kind is another one."""
     model = Layers(1)
     session = actzip.Session(model)
 
@@ -77,6 +85,7 @@ def test_sites_outside_the_model_are_counted_on():
 
     for _ in range(LEARNED):
         assert names(False) == ["tanh.result"]
+    assert names(True) == ["tanh.result", "?: tanh.result"]
     assert names(True) == ["tanh.result", "tanh.result #1"]
 
 
@@ -90,7 +99,7 @@ def test_a_shorter_step_follows_and_a_longer_one_leaves():
     assert [site.site for site in session.report().sites] == full[:1]
     assert step(session, model) == full
     model.order = [0, 1, 2, 0]
-    assert activations(step(session, model))[-1] == "addmm.mat1"
+    assert activations(step(session, model))[-1] == "?: addmm.mat1"
     assert activations(step(session, model))[-1] == "layers.0: addmm.mat1 #1"
 
 

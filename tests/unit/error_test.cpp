@@ -17,7 +17,8 @@ TEST(ErrorCodes, NumbersAndNamesNeverChange) {
         Entry{ErrorCode::wrong_size, 5, "wrong_size"}, Entry{ErrorCode::misaligned, 6, "misaligned"},
         Entry{ErrorCode::device_mismatch, 7, "device_mismatch"},
         Entry{ErrorCode::backend_unavailable, 8, "backend_unavailable"},
-        Entry{ErrorCode::cuda_failure, 9, "cuda_failure"}}) {
+        Entry{ErrorCode::cuda_failure, 9, "cuda_failure"},
+        Entry{ErrorCode::index_out_of_bound, 10, "index_out_of_bound"}}) {
     EXPECT_EQ(static_cast<int>(entry.code), entry.number);
     EXPECT_EQ(to_string(entry.code), entry.name);
   }

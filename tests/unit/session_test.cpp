@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actzip/error.hpp"
+#include "expect_error.hpp"
 
 namespace actzip {
 namespace {
@@ -22,19 +23,14 @@ class FakeMemory final : public Memory {
     auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
     return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
   }
-  Allocation allocate_zeroed(std::size_t bytes, const Stream& stream) override {
-    Allocation allocation = allocate(bytes, stream);
-    std::memset(allocation.data, 0, bytes);
-    return allocation;
+  Allocation allocate_flag(const Stream& stream) override {
+    last_flag = allocate(sizeof(std::uint32_t), stream);
+    return last_flag;
   }
   void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
-  std::uint32_t read_word(const Allocation& bytes) override {
-    std::uint32_t word = 0;
-    std::memcpy(&word, bytes.data, sizeof word);
-    return word;
-  }
 
   int allocations = 0;
+  Allocation last_flag;
 
  private:
   struct alignas(16) Block {
@@ -237,16 +233,47 @@ TEST_F(SessionTest, ShapeOnlyKeepsNothing) {
   EXPECT_EQ(session->report().bytes_before, x.values.size() * sizeof(float));
 }
 
-TEST_F(SessionTest, AnIndexOutsideItsBoundIsReported) {
+constexpr std::string_view kOutOfBound =
+    "embedding.indices: an index outside the bound that the operator's arguments state; gradients that use it are "
+    "wrong";
+
+TEST_F(SessionTest, AnIndexOutsideItsBoundIsAnErrorAtOnceOnTheCpu) {
   std::vector<std::int64_t> indices(4096, 3);
   SavedTensor tensor;
   tensor.view = {indices.data(), DType::i64, Shape::contiguous({4096})};
   tensor.facts.index_bound = 100;
-  const Kept good = keep("embedding", "indices", tensor);
+  keep("embedding", "indices", tensor);
   EXPECT_FALSE(session->report().index_overflow);
   indices[7] = 100;
-  const Kept bad = keep("embedding", "indices", tensor);
+  test::expect_error(ErrorCode::index_out_of_bound, kOutOfBound, [&] { keep("embedding", "indices", tensor); });
   EXPECT_TRUE(session->report().index_overflow);
+  EXPECT_EQ(session->live_bytes(), 0U);
+  indices[7] = 99;
+  keep("embedding", "indices", tensor);
+}
+
+TEST_F(SessionTest, AnIndexFoundByADeviceIsAnErrorWhenItIsNextLookedAt) {
+  std::vector<std::int64_t> indices(4096, 3);
+  SavedTensor tensor;
+  tensor.view = {indices.data(), DType::i64, Shape::contiguous({4096})};
+  tensor.facts.index_bound = 100;
+  const Kept kept = keep("embedding", "indices", tensor);
+  const auto raise = [&] { std::memset(memory.last_flag.data, 1, 1); };  // as a kernel would, at any time
+  raise();
+  EXPECT_TRUE(session->report().index_overflow);
+  test::expect_error(ErrorCode::index_out_of_bound, kOutOfBound, [&] { restore(kept, Stream(), memory); });
+  restore(kept, Stream(), memory);
+  raise();
+  test::expect_error(ErrorCode::index_out_of_bound, kOutOfBound, [&] { session->begin_step(); });
+  session->begin_step();
+}
+
+TEST_F(SessionTest, OneSiteAloneIsCompressedAndSharesNothing) {
+  restart({.only = "mm.self"});
+  const FakeTensor x;
+  EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::as_is);
+  EXPECT_EQ(keep("mm", "self", x.saved()).how, Keep::encoded);
+  EXPECT_EQ(keep("max_pool2d_with_indices", "self", x.saved()).how, Keep::as_is);
 }
 
 TEST_F(SessionTest, ErrorsNameTheSite) {

@@ -6,11 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "actzip/error.hpp"
+#include "actzip/policy.hpp"
 #include "actzip/torch.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
@@ -207,7 +210,9 @@ ModuleHooks module_hooks(const Session& session) {
 }
 
 /// Registers the parameters and buffers of `model` as they are now.
-void look_at_model(const Session& session, py::handle model) { ModelWalk(*session.impl(), nullptr).visit(model.ptr(), ""); }
+void look_at_model(const Session& session, py::handle model) {
+  ModelWalk(*session.impl(), nullptr).visit(model.ptr(), "");
+}
 
 /// The same, and the paths of its modules for `hooks`.
 void watch_model(const Session& session, const ModuleHooks& hooks, py::handle model) {
@@ -222,9 +227,11 @@ std::pair<py::object, py::object> hook_pair(const Session& session) {
   return {new_builtin(kPackDefinition, self), new_builtin(kUnpackDefinition, self)};
 }
 
-SessionOptions make_options(std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
-                            bool dry) {
-  return {std::move(preset), bits, min_elems, seed, dry};
+/// The rows of the default policy as text, in their order: (operators, slots, reason).
+std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
+  std::vector<std::tuple<std::string, std::string, std::string>> rows;
+  for (const PolicyRow& row : policy_table()) rows.emplace_back(row.operators, row.slots, row.reason);
+  return rows;
 }
 
 }  // namespace
@@ -247,11 +254,13 @@ PYBIND11_MODULE(_C, module) {
       .def_readonly("enter", &ModuleHooks::enter)
       .def_readonly("leave", &ModuleHooks::leave);
   py::class_<Session>(module, "Session")
-      .def(py::init(
-               [](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed, bool dry) {
-                 return std::make_unique<Session>(make_options(std::move(preset), bits, min_elems, seed, dry));
-               }),
-           py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"))
+      .def(py::init([](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
+                       bool dry, std::string only) {
+             return std::make_unique<Session>(
+                 actzip::SessionOptions{std::move(preset), bits, min_elems, seed, dry, std::move(only)});
+           }),
+           py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
+           py::arg("only"))
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)
       .def("look_at_model", &look_at_model)
@@ -261,4 +270,5 @@ PYBIND11_MODULE(_C, module) {
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
   module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
   module.def("stop_listening", &stop_listening);
+  module.def("policy_rows", &policy_rows);
 }

@@ -9,7 +9,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <cstring>
 #include <memory>
 
 namespace actzip::torch {
@@ -69,9 +68,11 @@ class TorchMemory final : public Memory {
     return own(c10::Storage(c10::Storage::use_byte_size_t{}, bytes, allocator->allocate(bytes), allocator, false));
   }
 
-  Allocation allocate_zeroed(std::size_t bytes, const Stream& stream) override {
-    const auto options = at::TensorOptions().dtype(at::kByte).device(torch_device(stream));
-    return own(at::zeros({static_cast<std::int64_t>(bytes)}, options).storage());
+  /// In pinned memory, which a kernel writes by the same address.
+  Allocation allocate_flag(const Stream& stream) override {
+    const bool on_device = stream.device().kind != DeviceKind::cpu;
+    const auto options = at::TensorOptions().dtype(at::kInt).device(at::kCPU).pinned_memory(on_device);
+    return own(at::zeros({1}, options).storage());
   }
 
   void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) override {
@@ -81,15 +82,6 @@ class TorchMemory final : public Memory {
     written.block(to);
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
     guard.recordDataPtrOnStream(storage_of(bytes).data_ptr(), to);
-  }
-
-  std::uint32_t read_word(const Allocation& bytes) override {
-    const c10::Storage& storage = storage_of(bytes);
-    const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-    const at::Tensor word = at::zeros({0}, options).set_(storage).cpu();
-    std::uint32_t value = 0;
-    std::memcpy(&value, word.const_data_ptr(), sizeof value);
-    return value;
   }
 };
 

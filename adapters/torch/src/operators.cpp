@@ -68,11 +68,35 @@ bool is_any_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::ranges::find(names, name) != names.end();
 }
 
-/// A dropout's product with its mask is known by another name than other products.
+/// What makes an operator known by another name than others of its kind, where the policy must tell them apart.
+constexpr const char* kNoPrefix = "";
+constexpr const char* kDropout = "dropout.";  ///< a dropout's product with its mask
+constexpr const char* kSoftmax = "softmax.";  ///< what a batched product saves beside a softmax's result: attention's v
+
 bool is_dropout_product(const Frame& frame, const Frame* parent) {
   if (parent == nullptr || parent->name == nullptr) return false;
   return is_any_of(base_name(parent->name), {"dropout", "dropout_", "feature_dropout", "feature_dropout_"}) &&
          is_any_of(base_name(frame.name), {"mul", "mul_"});
+}
+
+/// The position of the first factor of a batched product, which the second follows; -1 for other operators.
+int first_factor(const Frame& frame) {
+  const std::string_view name = base_name(frame.name);
+  if (name == "bmm") return 0;
+  return name == "baddbmm" ? 1 : -1;
+}
+
+at::Tensor tensor_at(const Frame& frame, int position) {
+  auto* impl = const_cast<c10::TensorImpl*>(frame.tensors[static_cast<std::size_t>(position)]);
+  using Pointer = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  return impl == nullptr ? at::Tensor() : at::Tensor(Pointer::reclaim_copy(impl));
+}
+
+bool is_beside_softmax(const Frame& frame, SlotCode slot) {
+  const int first = first_factor(frame);
+  if (first < 0 || first + 1 >= frame.count || slot.value < first || slot.value > first + 1) return false;
+  const at::Tensor partner = tensor_at(frame, slot.value == first ? first + 1 : first);
+  return partner.defined() && is_softmax_result(partner);
 }
 
 OperatorInfo make_info(const Frame& frame, std::string name) {
@@ -88,13 +112,13 @@ OperatorInfo make_info(const Frame& frame, std::string name) {
 /// found by address is compared.
 class OperatorTable {
  public:
-  const OperatorInfo& find(const Frame& frame, bool dropout) {
+  const OperatorInfo& find(const Frame& frame, const char* prefix) {
     const std::string_view base = base_name(frame.name);
-    const Address address{frame.name, frame.overload, dropout};
+    const Address address{frame.name, frame.overload, prefix};
     const std::lock_guard lock(mutex_);
     const auto known = by_address_.find(address);
     if (known != by_address_.end() && std::string_view(known->second->name).ends_with(base)) return *known->second;
-    std::string name = (dropout ? "dropout." : "") + std::string(base);
+    std::string name = prefix + std::string(base);
     std::string key = name + '.' + (frame.overload != nullptr ? frame.overload : "");
     auto [place, is_new] = by_name_.try_emplace(std::move(key));
     if (is_new) place->second = make_info(frame, std::move(name));
@@ -106,14 +130,14 @@ class OperatorTable {
   struct Address {
     const char* name;
     const char* overload;
-    bool dropout;
+    const char* prefix;  ///< one of the above
     bool operator==(const Address&) const = default;
   };
   struct Hash {
     std::size_t operator()(const Address& address) const noexcept {
       const auto name = reinterpret_cast<std::uintptr_t>(address.name);
       const auto overload = reinterpret_cast<std::uintptr_t>(address.overload);
-      return (name ^ (overload << 1U)) + (address.dropout ? 1U : 0U);
+      return name ^ (overload << 1U) ^ (reinterpret_cast<std::uintptr_t>(address.prefix) << 2U);
     }
   };
   std::mutex mutex_;
@@ -121,9 +145,9 @@ class OperatorTable {
   std::unordered_map<Address, const OperatorInfo*, Hash> by_address_;
 };
 
-const OperatorInfo& operator_info(const Frame& frame, bool dropout) {
+const OperatorInfo& operator_info(const Frame& frame, const char* prefix) {
   static auto* table = new OperatorTable;
-  return table->find(frame, dropout);
+  return table->find(frame, prefix);
 }
 
 const OperatorInfo& unknown_operator() {
@@ -139,10 +163,9 @@ bool is_own_result(const at::Tensor& tensor) {
 
 const void* first_parameter(const Frame& frame, const ParameterRegistry& parameters) {
   for (int i = 0; i < frame.count; ++i) {
-    const c10::TensorImpl* tensor = frame.tensors[static_cast<std::size_t>(i)];
-    if (tensor == nullptr || !tensor->has_storage()) continue;
-    const auto* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
-    if (parameters.holds(storage)) return storage;
+    const at::Tensor tensor = tensor_at(frame, i);
+    const void* storage = tensor.defined() ? parameter_storage(tensor, parameters) : nullptr;
+    if (storage != nullptr) return storage;
   }
   return nullptr;
 }
@@ -180,6 +203,14 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
     facts.lower = static_cast<float>(frame.numbers[1]);
   } else if (op.starts_with("dropout.")) {
     facts.factor = 1.0F / static_cast<float>(1.0 - parent->numbers[1]);
+  } else if (op.starts_with("pow")) {
+    facts.exponent = static_cast<float>(frame.numbers[1]);
+  } else if (op == "native_layer_norm" || op == "_fused_rms_norm") {
+    facts.row_elems = size_along(frame.tensors[0], -1);
+  } else if (op.find("batch_norm") != std::string_view::npos) {
+    const std::int64_t channels =
+        frame.tensors[0] != nullptr && frame.tensors[0]->dim() > 1 ? frame.tensors[0]->size(1) : 0;
+    facts.row_elems = channels > 0 ? frame.tensors[0]->numel() / channels : 0;
   } else if (op == "embedding") {
     facts.index_bound = size_along(frame.tensors[0], 0);
   } else if (op.starts_with("gather") || op.starts_with("scatter") || op.starts_with("index_")) {
@@ -194,13 +225,14 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
 
 bool start_listening(SessionImpl* session) {
   auto& listeners = t_state.listeners;
+  const bool is_new = std::ranges::find(listeners, session) == listeners.end();
+  const bool needs_modules = is_new && session->begin_step();
   if (listeners.empty()) {
     t_state.callback = at::addThreadLocalCallback(
         at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}).needsInputs(true));
   }
-  const bool is_new = std::ranges::find(listeners, session) == listeners.end();
   listeners.push_back(session);
-  return is_new && session->begin_step();
+  return needs_modules;
 }
 
 void stop_listening() {
@@ -217,10 +249,12 @@ Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameter
   Frame& frame = state.frames[state.depth - 1];
   const Frame* parent = state.depth > 1 ? &state.frames[state.depth - 2] : nullptr;
   if (frame.info == nullptr) {
-    frame.info = &operator_info(frame, is_dropout_product(frame, parent));
+    frame.info = &operator_info(frame, is_dropout_product(frame, parent) ? kDropout : kNoPrefix);
     frame.parameter = first_parameter(frame, parameters);
   }
-  return {frame.info, slot_of(tensor, frame), frame.parameter, facts_of(frame.info->name, frame, parent)};
+  const SlotCode slot = slot_of(tensor, frame);
+  const OperatorInfo* info = is_beside_softmax(frame, slot) ? &operator_info(frame, kSoftmax) : frame.info;
+  return {info, slot, frame.parameter, facts_of(info->name, frame, parent)};
 }
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot) {

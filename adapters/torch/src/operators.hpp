@@ -31,9 +31,9 @@ struct Frame {
   int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
   std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number
-  int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output
+  int other_saves = 0;                 ///< saved so far that are neither argument nor differentiable output
   const OperatorInfo* info = nullptr;  ///< found at the first save, as is the following
-  const void* parameter = nullptr;     ///< the storage of its first argument that is a parameter
+  const void* parameter = nullptr;     ///< the storage of the first parameter among its arguments, or behind a cast
 };
 
 /// A slot without its name: cheap to find for each save, named once for each site.
@@ -48,7 +48,7 @@ struct SlotCode {
 struct Saver {
   const OperatorInfo* op = nullptr;
   SlotCode slot;
-  const void* parameter = nullptr;  ///< the storage of the operator's first argument that is a parameter
+  const void* parameter = nullptr;  ///< as in its frame
   OperatorFacts facts;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -16,7 +17,7 @@ namespace {
 using ::torch::autograd::AccumulateGrad;
 using ::torch::autograd::Node;
 
-enum class NodeKind : std::uint8_t { other, leaf, cast, view, arithmetic };
+enum class NodeKind : std::uint8_t { other, leaf, cast, view, scaling, arithmetic, softmax, dropout };
 
 /// Nodes that a parameter may pass through on its way to the operator that uses it.
 constexpr std::array kViews = {
@@ -24,15 +25,20 @@ constexpr std::array kViews = {
     "UnsafeViewBackward0", "ReshapeAliasBackward0",   "SelectBackward0",  "SliceBackward0",
     "SplitBackward0",      "SplitWithSizesBackward0", "SqueezeBackward0", "SqueezeBackward1",
     "UnsqueezeBackward0",  "ExpandBackward0",         "AliasBackward0",   "AsStridedBackward0"};
-constexpr std::array kArithmetic = {"CloneBackward0", "MulBackward0",  "DivBackward0",  "AddBackward0",
-                                    "SubBackward0",   "NormBackward0", "NormBackward1", "WeightNormInterfaceBackward0"};
+constexpr std::array kScaling = {"CloneBackward0", "MulBackward0", "DivBackward0"};
+constexpr std::array kArithmetic = {"AddBackward0", "SubBackward0", "NormBackward0", "NormBackward1",
+                                    "MvBackward0",  "DotBackward0", "VdotBackward0", "WeightNormInterfaceBackward0"};
+constexpr std::array kSoftmax = {"SoftmaxBackward0", "SafeSoftmaxBackward0", "MaskedSoftmaxBackward0"};
 
 NodeKind name_kind(const Node& node) {
   if (dynamic_cast<const AccumulateGrad*>(&node) != nullptr) return NodeKind::leaf;
   const std::string name = node.name();
   if (name == "ToCopyBackward0") return NodeKind::cast;
   if (std::ranges::find(kViews, name) != kViews.end()) return NodeKind::view;
+  if (std::ranges::find(kScaling, name) != kScaling.end()) return NodeKind::scaling;
   if (std::ranges::find(kArithmetic, name) != kArithmetic.end()) return NodeKind::arithmetic;
+  if (std::ranges::find(kSoftmax, name) != kSoftmax.end()) return NodeKind::softmax;
+  if (name == "NativeDropoutBackward0") return NodeKind::dropout;
   return NodeKind::other;
 }
 
@@ -45,24 +51,44 @@ NodeKind kind_of(const Node& node) {
   return place->second;
 }
 
-/// A walk towards the leaves, short enough to cost little: every way must end at a leaf.
+/// A walk towards the leaves, short enough to cost little: every way must end at a leaf. Ways to constants are allowed
+/// where the leaves are parameters of a known model and the result is no larger than one of them: a weight times a mask
+/// is a weight, and a batch times a weight is none.
 class LeafWalk {
  public:
-  [[nodiscard]] bool derived_from_leaves(const Node& node, int depth = 0) {
+  explicit LeafWalk(const ParameterRegistry& registry) : registry_(registry) {}
+
+  [[nodiscard]] bool derived_from_leaves(const at::Tensor& tensor, const Node& root) {
+    return leads_to_leaves(root, 0) && (!constants_ || tensor.numel() <= largest_parameter_);
+  }
+
+ private:
+  [[nodiscard]] bool leads_to_leaves(const Node& node, int depth) {
     constexpr int kMaxNodes = 24;
     constexpr int kMaxDepth = 6;
     if (++visited_ > kMaxNodes || depth > kMaxDepth) return false;
     const NodeKind kind = kind_of(node);
-    if (kind == NodeKind::leaf) return true;
-    if (kind == NodeKind::other) return false;
-    const auto& edges = node.next_edges();
-    return !edges.empty() && std::ranges::all_of(edges, [&](const auto& edge) {
-      return edge.is_valid() && derived_from_leaves(*edge.function, depth + 1);
-    });
+    if (kind == NodeKind::leaf) {
+      const at::Tensor& leaf = static_cast<const AccumulateGrad&>(node).variable;
+      if (leaf.numel() > largest_parameter_ && leaf.has_storage() &&
+          registry_.holds(leaf.storage().unsafeGetStorageImpl()))
+        largest_parameter_ = leaf.numel();
+      return true;
+    }
+    if (kind == NodeKind::other || kind == NodeKind::softmax || kind == NodeKind::dropout) return false;
+    bool any = false;
+    for (const auto& edge : node.next_edges()) {
+      if (edge.is_valid() && !leads_to_leaves(*edge.function, depth + 1)) return false;
+      any = any || edge.is_valid();
+      constants_ = constants_ || !edge.is_valid();
+    }
+    return any;
   }
 
- private:
+  const ParameterRegistry& registry_;
   int visited_ = 0;
+  bool constants_ = false;
+  std::int64_t largest_parameter_ = 0;
 };
 
 }  // namespace
@@ -86,10 +112,53 @@ bool ParameterRegistry::holds(const c10::StorageImpl* storage) const {
 std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot) {
   if (registry.holds(tensor.storage().unsafeGetStorageImpl())) return "a parameter or buffer";
   if (const auto node = tensor.grad_fn()) {
-    return LeafWalk().derived_from_leaves(*node) ? "derived from parameters" : "";
+    return LeafWalk(registry).derived_from_leaves(tensor, *node) ? "derived from parameters" : "";
   }
   if (tensor.requires_grad()) return "a leaf that requires grad";
   return weight_slot ? "an operator's weight" : "";
+}
+
+const void* parameter_storage(const at::Tensor& tensor, const ParameterRegistry& registry) {
+  if (!tensor.has_storage()) return nullptr;
+  if (registry.holds(tensor.storage().unsafeGetStorageImpl())) return tensor.storage().unsafeGetStorageImpl();
+  constexpr int kMaxNodes = 4;
+  NodePtr node = tensor.grad_fn();
+  for (int i = 0; i < kMaxNodes && node; ++i) {
+    const NodeKind kind = kind_of(*node);
+    if (kind == NodeKind::leaf) {
+      const at::Tensor& leaf = static_cast<const AccumulateGrad&>(*node).variable;
+      const bool is_known = leaf.has_storage() && registry.holds(leaf.storage().unsafeGetStorageImpl());
+      return is_known ? leaf.storage().unsafeGetStorageImpl() : nullptr;
+    }
+    const bool passes = kind == NodeKind::cast || kind == NodeKind::view;
+    if (!passes || node->num_outputs() == 0) return nullptr;
+    node = node->next_edge(0).function;
+  }
+  return nullptr;
+}
+
+bool is_softmax_result(const at::Tensor& tensor) {
+  constexpr int kMaxNodes = 8;
+  NodePtr node = tensor.grad_fn();
+  for (int i = 0; i < kMaxNodes && node; ++i) {
+    const NodeKind kind = kind_of(*node);
+    if (kind == NodeKind::softmax) return true;
+    const bool passes =
+        kind == NodeKind::cast || kind == NodeKind::view || kind == NodeKind::scaling || kind == NodeKind::dropout;
+    if (!passes || node->num_outputs() == 0) return false;
+    node = node->next_edge(0).function;
+  }
+  return false;
+}
+
+Identity storage_identity(const at::Tensor& tensor) {
+  namespace counts = c10::raw::weak_intrusive_ptr;
+  static constexpr Guard::Counting kWeakStorage{
+      .retain = [](void* storage) { counts::incref(static_cast<c10::StorageImpl*>(storage)); },
+      .release = [](void* storage) { counts::decref(static_cast<c10::StorageImpl*>(storage)); }};
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  counts::incref(storage);
+  return {reinterpret_cast<std::uintptr_t>(storage), Guard(storage, kWeakStorage)};
 }
 
 Identity cast_source(const at::Tensor& tensor) {

@@ -33,6 +33,15 @@ class ParameterRegistry {
 /// operator takes its weight there. The reason is a literal.
 std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot);
 
+/// The storage of the parameter that `tensor` is, or is a view or cast of; null for everything else.
+const void* parameter_storage(const at::Tensor& tensor, const ParameterRegistry& registry);
+
+/// Whether `tensor` is a softmax's result, perhaps viewed, cast, scaled or after a dropout: attention's probabilities.
+bool is_softmax_result(const at::Tensor& tensor);
+
+/// Its storage, held weakly: the memory may go, the address is not used again.
+Identity storage_identity(const at::Tensor& tensor);
+
 /// If `tensor` is a cast, or a view of one: what it was cast from. Autocast casts one tensor again for each of its
 /// users. An edit of the source under no_grad between two casts is not seen.
 Identity cast_source(const at::Tensor& tensor);

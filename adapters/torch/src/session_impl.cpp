@@ -14,6 +14,9 @@ namespace actzip::torch {
 
 namespace {
 
+/// Where a step leaves the sequence that it followed, modules were not watched.
+const std::string kUnknownModule = "?";
+
 /// The name of a weight argument, where a leaf without gradient is a frozen weight and no activation.
 bool is_weight_slot(std::string_view op, std::string_view slot) {
   return slot == "weight" || (slot == "mat2" && (op == "addmm" || op == "mm"));
@@ -93,10 +96,11 @@ bool SessionImpl::begin_step() {
   session_.begin_step();
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
-    if (sequence_.follows()) leave_sequence();
+    if (sequence_.follows()) sequence_.leave();
     sequence_.give_up();
   }
   ++step_;
+  saw_module_ = false;
   return !sequence_.begin();
 }
 
@@ -137,33 +141,27 @@ SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::str
   return group.ids[group.next++];
 }
 
-/// From here on this step's modules are not known: its sites are named without, and are not those that came before.
-void SessionImpl::leave_sequence() {
-  for (const SiteSequence::Save& save : sequence_.leave()) {
-    SiteGroup& group = *save.group;
-    if (group.step != step_) group.next = 0;
-    group.step = step_;
-    ++group.next;
-  }
-}
-
-SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
+SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
   const SaveKey key{saver.op, saver.slot.value, saver.parameter};
   const std::lock_guard lock(mutex_);
   if (sequence_.follows()) {
-    if (const auto* save = sequence_.follow(key)) return {save->id, save->group->weight_slot};
-    leave_sequence();
+    if (const auto* save = sequence_.follow(key)) return *save;
+    sequence_.leave();
   }
-  const std::string* module = current_module();
+  const bool is_left = sequence_.is_left();
+  const std::string* module = is_left ? &kUnknownModule : current_module();
   SiteGroup& group = group_of(saver, module);
   const SiteId id = next_in(group, saver, module);
-  sequence_.add({key, &group, id});
-  return {id, group.weight_slot};
+  if (module != nullptr && !is_left) saw_module_ = true;
+  const SiteSequence::Save save{key, &group, id, module == nullptr && saw_module_};
+  sequence_.add(save);
+  return save;
 }
 
-SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const {
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const {
   SavedTensor saved;
   saved.facts = saver.facts;
+  saved.facts.after_model = place.after_model;
   const auto dtype = to_dtype(tensor.scalar_type());
   saved.view.dtype = dtype.value_or(DType::u8);
   saved.role_reason = unsupported_reason(tensor);
@@ -173,24 +171,22 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
     return saved;
   }
   saved.view.shape = to_shape(tensor);
-  saved.role_reason = parameter_reason(tensor, parameters, weight_slot);
+  saved.role_reason = parameter_reason(tensor, parameters, place.group->weight_slot);
   if (!saved.role_reason.empty()) {
     saved.role = Role::parameter;
     return saved;
   }
   saved.view.data = tensor.const_data_ptr();
   saved.view.device = to_device(tensor.device());
-  auto weak = tensor.storage().getWeakStorageImpl();
-  saved.identity = {reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl()),
-                    std::make_shared<decltype(weak)>(std::move(weak))};
+  saved.identity = storage_identity(tensor);
   saved.source = cast_source(tensor);
   return saved;
 }
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
-  const Place place = place_of(saver);
-  SavedTensor saved = describe(tensor, saver, place.weight_slot);
+  const SiteSequence::Save place = place_of(saver);
+  SavedTensor saved = describe(tensor, saver, place);
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
   if (packed.has_version_) {

@@ -66,21 +66,17 @@ class SessionImpl {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
-  struct Place {
-    SiteId id;
-    bool weight_slot;
-  };
-  Place place_of(const Saver& saver);
+  SiteSequence::Save place_of(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
-  void leave_sequence();
-  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, bool weight_slot) const;
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
 
   Session session_;
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;  ///< on all threads
   SiteSequence sequence_;
+  bool saw_module_ = false;                                  ///< in this step
   std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
   std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
 };

@@ -16,6 +16,7 @@ bool SiteSequence::begin() {
   current_.clear();
   position_ = 0;
   is_whole_ = true;
+  is_left_ = false;
   follows_ = !gave_up_ && repeats_ >= enough_;
   return follows_;
 }
@@ -25,14 +26,12 @@ void SiteSequence::add(const Save& save) {
   if (is_whole_ && !gave_up_) current_.push_back(save);
 }
 
-std::vector<SiteSequence::Save> SiteSequence::leave() {
-  const auto end = learned_.begin() + static_cast<std::ptrdiff_t>(position_);
-  std::vector<Save> followed(learned_.begin(), end);
+void SiteSequence::leave() {
   learned_.clear();
   follows_ = is_whole_ = false;
+  is_left_ = true;
   repeats_ = 0;
   enough_ = std::min(2 * enough_, kMostRepeats);
-  return followed;
 }
 
 }  // namespace actzip::torch

@@ -1,5 +1,5 @@
-// Which site saves next. Module paths come from hooks on every module's forward, which cost more than all the rest; once
-// steps repeat themselves, the order of the saves says the same.
+// Which site saves next. Module paths come from hooks on every module's forward, which cost more than all the rest;
+// once steps repeat themselves, the order of the saves says the same.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace actzip::torch {
 
 struct OperatorInfo;
 
-/// What is known about a save without its module. The parameter is part of it: layers of one kind differ by their weights.
+/// What is known about a save without its module. The parameter is part of it: layers of one kind differ by their
+/// weights.
 struct SaveKey {
   const OperatorInfo* op = nullptr;
   int slot = 0;
@@ -36,6 +37,7 @@ class SiteSequence {
     SaveKey key;
     SiteGroup* group = nullptr;
     SiteId id;
+    bool after_model = false;  ///< by no module, after modules have saved
     bool operator==(const Save&) const = default;
   };
 
@@ -51,8 +53,10 @@ class SiteSequence {
   }
 
   /// The step goes its own way: the sequence is to be learned anew, from twice as many equal steps.
-  /// Gives the saves that it followed until now.
-  std::vector<Save> leave();
+  void leave();
+
+  /// Whether this step has left: nobody watches its modules.
+  [[nodiscard]] bool is_left() const noexcept { return is_left_; }
 
   /// A save of a step that does not follow.
   void add(const Save& save);
@@ -67,6 +71,7 @@ class SiteSequence {
 
   bool follows_ = false;
   bool gave_up_ = false;
+  bool is_left_ = false;
   bool is_whole_ = true;  ///< `current_` has all saves of its step
   int repeats_ = 0;       ///< how often `learned_` came again
   int enough_ = kFirstRepeats;

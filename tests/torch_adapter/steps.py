@@ -1,0 +1,59 @@
+"""One step of a model that nobody here wrote, and what must hold for it."""
+
+import actzip
+import torch
+import torch.nn.functional as F
+
+#: Why a tensor may be kept as it is, so that a new reason is looked at once by a person.
+REASONS = (
+    "a parameter or buffer", "derived from parameters", "a leaf that requires grad", "an operator's weight",
+    "small", "integers without a known bound", "its bound needs all its bits", "its own type is as small",
+    "no codec takes f64", "of a type that no codec takes", "small, and its gradient is sensitive",
+    "statistics and masks of attention are kept exactly", "statistics and weights of a norm are kept exactly",
+    "states and workspace of a recurrent layer are kept exactly", "its gradient compares values", "kept by ")
+
+
+def step(model, loss, session=None):
+    """Gradients of one step from a fixed random state."""
+    model.zero_grad()
+    torch.manual_seed(1)
+    if session is None:
+        value = loss()
+    else:
+        with session:
+            value = loss()
+    value.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def cosine(a, b):
+    flat = [torch.cat([g.flatten().double() for g in grads.values()]) for grads in (a, b)]
+    return float(F.cosine_similarity(*flat, dim=0))
+
+
+def check_exact(model, loss):
+    """Bitwise, but for parameters whose gradients differ when torch takes them twice."""
+    plain, again = step(model, loss), step(model, loss)
+    session = actzip.Session(model, preset="exact", min_elems=0)
+    actual = step(model, loss, session)
+    stable = [name for name in plain if torch.equal(plain[name], again[name])]
+    assert stable
+    for name in stable:
+        assert torch.equal(plain[name], actual[name]), name
+    assert session.live_bytes == 0 and not session.report().index_overflow
+
+
+def check_default(model, loss, times_smaller, limit=0.90):
+    """Close, smaller, and every tensor that was not compressed explained. Gives the report."""
+    plain, session = step(model, loss), actzip.Session(model)
+    for _ in range(3):  # the second step has learned which results are asked for twice
+        assert cosine(plain, step(model, loss, session)) >= limit, session.report().text
+    report = session.report()
+    assert report.bytes_before > times_smaller * report.bytes_after, report.text
+    for site in report.sites:
+        assert site.reason, site
+        if site.codec == "as is":
+            assert site.reason.startswith(REASONS), site
+    assert not [site for site in report.sites if "not know" in site.reason], report.text
+    assert session.live_bytes == 0 and not report.index_overflow
+    return report

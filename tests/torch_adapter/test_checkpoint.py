@@ -1,0 +1,117 @@
+"""Recomputation beside compression: inside and outside, both kinds, nested, selective."""
+
+import functools
+
+import actzip
+import pytest
+import torch
+import torch.nn.functional as F
+from models import Llama, make
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+
+def step(run_block, around=None):
+    """Gradients of a model whose blocks are called by run_block(block, x)."""
+    model, tokens = make(Llama)
+    torch.manual_seed(1)
+    with around or torch.enable_grad():
+        x = model.embedding(tokens)
+        for block in model.blocks:
+            x = F.dropout(run_block(block, x), 0.1)
+        output = F.linear(x, model.embedding.weight).mean(1)
+    F.cross_entropy(output, torch.arange(len(output)) % output.shape[1]).backward()
+    return [p.grad for p in model.parameters()]
+
+
+def plain(block, x):
+    return block(x)
+
+
+def assert_same(a, b):
+    assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def inside(session):
+    def run(block, x):
+        with session:
+            return block(x)
+
+    return run
+
+
+@pytest.fixture
+def exact():
+    return actzip.Session(preset="exact", min_elems=0)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_outside_the_checkpoint(exact, use_reentrant):
+    expected = step(plain)
+    assert_same(expected, step(lambda b, x: checkpoint(b, x, use_reentrant=use_reentrant), exact))
+    assert exact.live_bytes == 0
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_inside_the_checkpoint(exact, use_reentrant):
+    expected = step(plain)
+    run = inside(exact)
+    assert_same(expected, step(lambda b, x: checkpoint(run, b, x, use_reentrant=use_reentrant)))
+    assert exact.live_bytes == 0
+    assert any(site.op == "silu" for site in exact.report().sites)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_on_both_sides(exact, use_reentrant):
+    expected = step(plain)
+    run, outer = inside(exact), actzip.Session(preset="exact", min_elems=0)
+    assert_same(expected, step(lambda b, x: checkpoint(run, b, x, use_reentrant=use_reentrant), outer))
+    assert exact.live_bytes == outer.live_bytes == 0
+
+
+def test_nested_checkpoints(exact):
+    expected = step(plain)
+    inner = functools.partial(checkpoint, use_reentrant=False)
+    assert_same(expected, step(lambda b, x: checkpoint(inner, b, x, use_reentrant=False), exact))
+
+
+@pytest.mark.parametrize("around", [True, False])
+def test_selective(exact, around):
+    def policy(_, op, *args, **kwargs):
+        save = op in (torch.ops.aten.mm.default, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default)
+        return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+
+    context = functools.partial(create_selective_checkpoint_contexts, policy)
+    run = plain if around else inside(exact)
+    actual = step(lambda b, x: checkpoint(run, b, x, use_reentrant=False, context_fn=context), exact if around else None)
+    assert_same(step(plain), actual)
+    assert exact.live_bytes == 0
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("around", [True, False])
+def test_compressed_gradients_are_close(use_reentrant, around):
+    session = actzip.Session(bits=4, min_elems=0)
+    run = plain if around else inside(session)
+    actual = step(lambda b, x: checkpoint(run, b, x, use_reentrant=use_reentrant), session if around else None)
+    expected = step(plain)
+    a, b = (torch.cat([g.flatten() for g in gradients]) for gradients in (expected, actual))
+    assert F.cosine_similarity(a, b, dim=0) > 0.9
+
+
+def test_the_block_input_is_what_is_kept():
+    """Around a checkpoint without re-entry the blocks' inputs are saved, and nothing in them is."""
+    session = actzip.Session()
+    step(lambda b, x: checkpoint(b, x, use_reentrant=False), session)
+    assert not [site for site in session.report().sites if site.op in ("silu", "mm")][2:]
+
+
+def test_attached_model_under_checkpoint():
+    expected = step(plain)
+
+    def run(block, x):
+        handle = actzip.attach(block, preset="exact", min_elems=0)
+        y = checkpoint(block, x, use_reentrant=False)
+        handle.remove()
+        return y
+
+    assert_same(expected, step(run))

@@ -1,0 +1,169 @@
+"""What real modules get from each row of the policy table. A row that no case here reaches is a failure, and so is a case
+that gets the same from the row that would serve it if its own were not there."""
+
+import actzip
+import pytest
+import torch
+import torch.nn.functional as F
+from actzip import _C
+from torch import nn
+
+LARGE = (1024, 256)  # the policy's kLargeElems
+TABLE = _C.policy_rows()
+
+
+def activation(*shape):
+    """No leaf, so that it is taken for the activation that it is; between 0.1 and 0.9."""
+    return torch.rand(*shape, requires_grad=True) * 0.8 + 0.1
+
+
+def matches(name, patterns):
+    return any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns.split())
+
+
+def row_of(op, slot, rows=TABLE):
+    return next(row for row in rows if matches(op, row[0]) and matches(slot, row[1]))
+
+
+def indices(bound, *shape):
+    return torch.randint(bound, shape)
+
+
+def grid():
+    return activation(4, 16, 32, 2)
+
+
+SQUARE, IMAGE = (64, 64), (4, 8, 16, 16)
+ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+CASES = [
+    (F.relu, IMAGE, "relu.result", "mask"),
+    (lambda x: F.relu(x * 2, inplace=True), IMAGE, "relu_.self", "mask"),
+    (F.relu6, IMAGE, "hardtanh.self", "mask:hi=6:on=3"),
+    (lambda x: F.hardtanh(x, -2, 4), IMAGE, "hardtanh.self", "mask:lo=-2:hi=4:off=-2"),
+    (lambda x: F.threshold(x, 0.5, 0), IMAGE, "threshold.self", "mask:lo=0.5:off=0.5:on=1.5"),
+    (F.leaky_relu, IMAGE, "leaky_relu.self", "mask"),
+    (lambda x: F.hardtanh(x, 0, 0), IMAGE, "hardtanh.self", "as is"),
+    (lambda x: F.dropout(x, 0.5), IMAGE, "dropout.mul.other", "mask:on=2"),
+    (lambda x: F.max_pool2d(x, 2), IMAGE, "max_pool2d_with_indices.self", "shape only"),
+    (lambda x: F.max_pool2d(x, 2), (4, 8, 32, 32), "max_pool2d_with_indices.aux0", "index:bound=1024"),
+    (lambda x: F.adaptive_max_pool2d(x, 8), (4, 8, 32, 32), "adaptive_max_pool2d.aux0", "index:bound=1024"),
+    (lambda x: F.max_pool3d(x, 2), (2, 4, 16, 16, 16), "max_pool3d_with_indices.aux0", "index:bound=4096"),
+    (lambda x: F.avg_pool2d(x, 2), IMAGE, "avg_pool2d.self", "shape only"),
+    (lambda x: F.nll_loss(x, indices(64, 64)), SQUARE, "nll_loss_forward.self", "shape only"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.query", "affine:8:nearest"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.key", "affine:8:nearest"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.value", "rotated:2"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.result", "rotated:2"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (4, 8, 64, 16), f"{ATTENTION}.aux0", "as is"),
+    (lambda x: x @ (x * 2).transpose(1, 2), (4, 32, 32), "bmm.mat2", "affine:8:nearest"),
+    (lambda x: x.softmax(-1) @ (x * 2), (4, 32, 32), "softmax.bmm.mat2", "rotated:2"),
+    (lambda x: x @ torch.rand(64, requires_grad=True), SQUARE, "mv.self", "as is"),
+    (lambda x: x.flatten() @ (x * 2).flatten(), LARGE, "dot.self", "rotated:2"),
+    (nn.Conv2d(8, 8, 3), IMAGE, "convolution.input", "rotated:2"),
+    (nn.Conv3d(8, 8, 3), (2, 8, 8, 8, 8), "convolution.input", "rotated:2"),
+    (nn.ConvTranspose2d(8, 8, 3), IMAGE, "convolution.input", "rotated:2"),
+    (nn.Linear(64, 32), SQUARE, "addmm.mat1", "rotated:2"),
+    (nn.Linear(64, 32, bias=False), SQUARE, "mm.self", "rotated:2"),
+    (nn.BatchNorm2d(8), IMAGE, "native_batch_norm.input", "rotated:2"),
+    (nn.BatchNorm2d(64), (8, 64, 2, 2), "native_batch_norm.input", "rotated:4"),
+    (nn.LayerNorm(256), (8, 256), "native_layer_norm.input", "rotated:2"),
+    (nn.LayerNorm(64), SQUARE, "native_layer_norm.input", "rotated:4"),
+    (nn.GroupNorm(2, 8), IMAGE, "native_group_norm.input", "rotated:2"),
+    (nn.LayerNorm(4), (2048, 4), "native_layer_norm.aux1", "as is"),
+    (lambda x: F.linear(x, torch._weight_norm(x * 2, x[:, :1])), (2048, 4), "_weight_norm_interface.aux0", "as is"),
+    (lambda x: nn.LSTM(64, 64)(x)[0], (16, 4, 64), "mkldnn_rnn_layer.input", "rotated:4"),
+    (lambda x: nn.LSTM(64, 64)(x)[0], (16, 4, 64), "mkldnn_rnn_layer.result", "as is"),
+    (F.gelu, SQUARE, "gelu.self", "rotated:2"),
+    (F.silu, SQUARE, "silu.self", "rotated:2"),
+    (F.mish, SQUARE, "mish.self", "rotated:2"),
+    (F.softplus, SQUARE, "softplus.self", "rotated:2"),
+    (lambda x: x * (x * 2), SQUARE, "mul.self", "rotated:2"),
+    (lambda x: x**2, SQUARE, "pow.self", "rotated:2"),
+    (lambda x: x**0.5, SQUARE, "pow.self", "as is"),
+    (lambda x: x**-1.5, SQUARE, "pow.self", "as is"),
+    (lambda x: x ** (x * 2), SQUARE, "pow.exponent", "as is"),
+    (torch.tanh, SQUARE, "tanh.result", "affine:4"),
+    (lambda x: (x * 2).sigmoid_(), SQUARE, "sigmoid_.self", "affine:4"),
+    (lambda x: x.softmax(-1), SQUARE, "_softmax.result", "affine:8:nearest"),
+    (lambda x: x.log_softmax(-1), SQUARE, "_log_softmax.result", "as is"),
+    (lambda x: x.log_softmax(-1), LARGE, "_log_softmax.result", "cast:bf16"),
+    (lambda x: x.logsumexp(-1), LARGE, "logsumexp.self", "cast:bf16"),
+    (torch.log, SQUARE, "log.self", "as is"),
+    (torch.log, LARGE, "log.self", "cast:bf16"),
+    (torch.sqrt, LARGE, "sqrt.result", "cast:bf16"),
+    (lambda x: 1 / x / (x * 2), LARGE, "div.other", "cast:bf16"),
+    (lambda x: F.mse_loss(x, torch.rand(64, 64)), SQUARE, "mse_loss.self", "as is"),
+    (lambda x: F.mse_loss(x, torch.rand(LARGE)), LARGE, "mse_loss.self", "cast:bf16"),
+    (torch.exp, SQUARE, "exp.result", "as is"),
+    (torch.exp, LARGE, "exp.result", "affine:8:nearest"),
+    (torch.rsqrt, LARGE, "rsqrt.result", "affine:8:nearest"),
+    (lambda x: x.amax(-1), SQUARE, "amax.self", "as is"),
+    (lambda x: x.max(), SQUARE, "max.self", "as is"),
+    (torch.abs, SQUARE, "abs.self", "as is"),
+    (lambda x: torch.zeros(64, 64).scatter_reduce(0, indices(64, 64, 64), x, "amax"), SQUARE, "scatter_reduce.src", "as is"),
+    (torch.asin, SQUARE, "asin.self", "as is"),
+    (lambda x: x.cumprod(-1), SQUARE, "cumprod.self", "as is"),
+    (lambda x: F.binary_cross_entropy(x, torch.rand(64, 64)), SQUARE, "binary_cross_entropy.self", "as is"),
+    (lambda x: torch.linalg.solve(x + 9 * torch.eye(64), torch.rand(64, 64)), SQUARE, "_linalg_solve_ex.result", "as is"),
+    (lambda x: torch.linalg.cholesky(x @ x.mT + 9 * torch.eye(64)), SQUARE, "linalg_cholesky_ex.result", "as is"),
+    (lambda x: F.grid_sample(x, grid(), align_corners=False), IMAGE, "grid_sampler_2d.grid", "as is"),
+    (lambda x: F.embedding(indices(200, 64, 64), torch.cat([x, x])), (100, 16), "embedding.indices", "index:bound=200"),
+    (lambda x: x.gather(1, indices(32, 64, 32)), (64, 32), "gather.index", "index:bound=32"),
+    (lambda x: x.index_select(0, indices(64, 2048)), (64, 32), "index_select.index", "index:bound=64"),
+    (lambda x: torch.zeros(50, 64).index_add(0, indices(50, 2048), x), (2048, 64), "index_add.index", "index:bound=50"),
+    (torch.atan, SQUARE, "atan.self", "rotated:4"),
+]
+IDS = [f"{site}-{codec}" for _, _, site, codec in CASES]
+
+
+def split(site):
+    return site.rpartition(".")[::2]
+
+
+@pytest.mark.parametrize(("function", "shape", "site", "codec"), CASES, ids=IDS)
+def test_case(function, shape, site, codec):
+    session = actzip.Session()
+    x = activation(*shape)
+    with session:
+        output = function(x)
+    output.float().sum().backward()
+    found = {f"{s.op}.{s.slot}": s for s in session.report().sites}
+    assert site in found, list(found)
+    assert found[site].codec == codec, found[site]
+    if codec != "as is":
+        assert found[site].reason == row_of(*split(site))[2]
+    assert found[site].reason
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[f"{' '.join(r[0].split()[:2])}.{r[1]}" for r in TABLE])
+def test_every_row_has_a_case_and_is_needed(row):
+    served = [split(site) for _, _, site, _ in CASES if row_of(*split(site)) == row]
+    assert served, f"no case reaches {row}"
+    if row is not TABLE[-1]:
+        others = [other for other in TABLE if other != row]
+        assert all(row_of(op, slot, others)[2] != row[2] for op, slot in served), row
+
+
+def test_every_operator_of_a_row_is_one_of_torchs():
+    """Misspelt names would never match. Names of CUDA alone and of other packages are not in a CPU build's list."""
+    known = {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    elsewhere = {"deform_conv2d", "roi_align", "dropout.mul", "dropout.mul_", "softmax.bmm", "softmax.baddbmm"}
+    for operators, _, _ in TABLE:
+        for pattern in operators.split():
+            assert pattern in elsewhere or any(matches(name, pattern) for name in known), pattern
+
+
+@pytest.mark.parametrize(("bits", "codec"), [(1, "rotated:4"), (3, "rotated:4"), (8, "affine:8:nearest")])
+def test_bits_never_narrow_short_rows(bits, codec):
+    session = actzip.Session(bits=bits)
+    with session:
+        nn.LayerNorm(64)(activation(64, 64))
+    assert codec in {site.codec for site in session.report().sites if site.slot == "input"}
+
+
+def test_booleans_take_one_bit():
+    session = actzip.Session()
+    condition, x = torch.rand(64, 64) > 0.5, activation(64, 64)
+    with session:
+        torch.where(condition, x, 0)
+    assert [(s.slot, s.codec) for s in session.report().sites] == [("condition", "mask")]
