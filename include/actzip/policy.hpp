@@ -46,6 +46,10 @@ inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 /// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
 inline constexpr std::int64_t kShortRow = 256;
 
+/// A factor that is this many times smaller than the other one is kept as it is: it is broadcast, so that its error
+/// would come again with every element it meets, and there is little to gain.
+inline constexpr std::int64_t kBroadcast = 16;
+
 /// All rows of the default policy; the first that matches holds. The last matches everything.
 std::span<const PolicyRow> policy_table();
 
@@ -57,6 +61,7 @@ struct OperatorFacts {
   std::int64_t row_elems = 0;    ///< elements that a norm takes together, or the last dimension of them; 0: not known
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
+  std::int64_t meets_elems = 0;  ///< elements of the larger factor of a product; 0: not known
   bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
 };
 

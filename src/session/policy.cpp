@@ -122,6 +122,7 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
     default: return as_is(row.reason);
   }
   if (lossless_) return as_is("preset 'exact' changes no value");
+  if (facts.meets_elems >= kBroadcast * elems) return as_is("small beside what it is multiplied with");
   const bool short_rows =
       row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;

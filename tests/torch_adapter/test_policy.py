@@ -54,6 +54,14 @@ def test_pointwise_operators_after_the_model_are_a_loss():
     assert sites(lambda x: (x - 1).pow(2), image(64, 64))["pow.self"].codec == "rotated:2"  # no model, nothing to go by
 
 
+def test_a_factor_that_is_broadcast_stays_as_it_is():
+    """Rotary positions: one small table meets every head of every sample, and so would its error."""
+    table, heads = torch.randn(1, 1, 64, 32), image(4, 8, 64, 32)
+    found = sites(lambda x: x * table, heads)
+    assert found["mul.other"].codec == "as is" and "small beside" in found["mul.other"].reason
+    assert sites(lambda x: x * (x * 2), heads)["mul.other"].codec == "rotated:2"
+
+
 def test_relu_learns_that_a_layer_follows():
     layer, x = nn.Conv2d(8, 8, 3), image(4, 8, 16, 16)
     session = actzip.Session()

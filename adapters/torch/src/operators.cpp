@@ -203,6 +203,10 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
     facts.lower = static_cast<float>(frame.numbers[1]);
   } else if (op.starts_with("dropout.")) {
     facts.factor = 1.0F / static_cast<float>(1.0 - parent->numbers[1]);
+  } else if (op == "mul" || op == "mul_") {
+    for (int i = 0; i < 2; ++i) {
+      if (frame.tensors[i] != nullptr) facts.meets_elems = std::max(facts.meets_elems, frame.tensors[i]->numel());
+    }
   } else if (op.starts_with("pow")) {
     facts.exponent = static_cast<float>(frame.numbers[1]);
   } else if (op == "native_layer_norm" || op == "_fused_rms_norm") {
