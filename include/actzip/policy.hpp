@@ -48,7 +48,7 @@ inline constexpr std::int64_t kShortRow = 256;
 
 /// A factor that is this many times smaller than the other one is kept as it is: it is broadcast, so that its error
 /// would come again with every element it meets, and there is little to gain.
-inline constexpr std::int64_t kBroadcast = 16;
+inline constexpr std::int64_t kBroadcast = 64;
 
 /// All rows of the default policy; the first that matches holds. The last matches everything.
 std::span<const PolicyRow> policy_table();

@@ -8,6 +8,7 @@ namespace actzip {
 namespace {
 
 constexpr Rotated kTwoBits{.bits = Bits(2)};
+constexpr Rotated kThreeBits{.bits = Bits(3)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
@@ -77,8 +78,9 @@ constinit const std::array kRows = {
     PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},
     PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
     PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},
-    PolicyRow{"gelu silu silu_ mish hardswish softplus mul mul_ glu", "*", Treatment::pointwise, kTwoBits,
-              "smooth and pointwise"},
+    PolicyRow{"gelu silu silu_ mish hardswish softplus glu", "*", Treatment::pointwise, kFourBits,
+              "its slope is taken there"},
+    PolicyRow{"mul mul_", "*", Treatment::pointwise, kThreeBits, "a factor of what passes through"},
     PolicyRow{"pow pow_", "self", Treatment::codec_if_whole, kTwoBits, "smooth and pointwise"},
     PolicyRow{"pow pow_", "*", Treatment::as_is, {}, "a power with an exponent for each element"},
     // affine, because most of it may lie at the ends of its range, and there it must be exact.

@@ -72,7 +72,7 @@ def test_two_sessions_share_nothing():
         a = F.gelu(x)
     with second:
         b = F.gelu(x)
-    assert first.report().sites[0].codec == second.report().sites[0].codec == "rotated:2"
+    assert first.report().sites[0].codec == second.report().sites[0].codec == "rotated:4"
     del a
     assert first.live_bytes == 0 and second.live_bytes > 0
     b.sum().backward()
@@ -225,6 +225,8 @@ def collate(rows):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_data_loader_workers(workers):
     """Forked while a scope is open and after sessions have run."""
+    if workers and torch.cuda.is_initialized():
+        pytest.skip("torch itself refuses backward in a process forked after a backward on a GPU")
     model, batch = make(MLP)
     session = actzip.Session(model)
     loader = DataLoader(TensorDataset(torch.randn(64, 64)), batch_size=16, num_workers=workers, collate_fn=collate,
