@@ -58,7 +58,7 @@ struct OperatorFacts {
   float lower = 0.0F;  ///< the gradient passes where lower < x < upper
   float upper = std::numeric_limits<float>::infinity();
   float exponent = 0.0F;         ///< of a power; 0: not known
-  std::int64_t row_elems = 0;    ///< elements that a norm takes together, or the last dimension of them; 0: not known
+  std::int64_t row_elems = 0;    ///< elements that a norm or a convolution's weight sums over; 0: not known
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
   std::int64_t meets_elems = 0;  ///< elements of the larger factor of a product; 0: not known

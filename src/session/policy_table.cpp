@@ -15,9 +15,9 @@ constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
 constexpr Cast kHalf{.to = DType::bf16};
 
 // Names of operators that share their rows.
-constexpr std::string_view kLinear =
-    "linear addmm mm matmul addbmm convolution* cudnn_convolution* "
-    "_convolution* mkldnn_convolution* thnn_conv* slow_conv*";
+constexpr std::string_view kLinear = "linear addmm mm matmul addbmm";
+constexpr std::string_view kConvolutions =
+    "convolution* cudnn_convolution* _convolution* mkldnn_convolution* thnn_conv* slow_conv*";
 constexpr std::string_view kNorms =
     "native_batch_norm* cudnn_batch_norm* miopen_batch_norm* batch_norm* "
     "_native_batch_norm* _batch_norm* native_layer_norm native_group_norm "
@@ -73,6 +73,7 @@ constinit const std::array kRows = {
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kEightBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
+    PolicyRow{kConvolutions, "*", Treatment::codec_by_row, kTwoBits, "enters linearly"},
     PolicyRow{kNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},
     PolicyRow{kNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
     PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},

@@ -112,7 +112,7 @@ def test_never_encoded(name, with_model, autocast, preset):
         step(model, session, autocast)
     if name not in COMPUTED and (with_model or name not in NEED_THE_MODEL):
         assert not encoded_weights(session, model), session.report().text
-    assert any(site.codec == preset.replace("default", "rotated:2") for site in session.report().sites)
+    assert any(site.codec.startswith("rotated:") for site in session.report().sites)
     assert session.live_bytes == 0
 
 

@@ -60,6 +60,7 @@ CASES = [
     (lambda x: x @ torch.rand(64, requires_grad=True), SQUARE, "mv.self", "as is"),
     (lambda x: x.flatten() @ (x * 2).flatten(), LARGE, "dot.self", "rotated:2"),
     (nn.Conv2d(8, 8, 3), IMAGE, "convolution.input", "rotated:2"),
+    (nn.Conv2d(64, 8, 1), (8, 64, 5, 5), "convolution.input", "rotated:4"),
     (nn.Conv3d(8, 8, 3), (2, 8, 8, 8, 8), "convolution.input", "rotated:2"),
     (nn.ConvTranspose2d(8, 8, 3), IMAGE, "convolution.input", "rotated:2"),
     (nn.Linear(64, 32), SQUARE, "addmm.mat1", "rotated:2"),

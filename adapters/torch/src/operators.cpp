@@ -211,7 +211,7 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
     facts.exponent = static_cast<float>(frame.numbers[1]);
   } else if (op == "native_layer_norm" || op == "_fused_rms_norm") {
     facts.row_elems = size_along(frame.tensors[0], -1);
-  } else if (op.find("batch_norm") != std::string_view::npos) {
+  } else if (op.find("batch_norm") != std::string_view::npos || op.find("conv") != std::string_view::npos) {
     const std::int64_t channels =
         frame.tensors[0] != nullptr && frame.tensors[0]->dim() > 1 ? frame.tensors[0]->size(1) : 0;
     facts.row_elems = channels > 0 ? frame.tensors[0]->numel() / channels : 0;
