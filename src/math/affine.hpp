@@ -45,7 +45,7 @@ inline constexpr int kAffineCodeBit = Noisy ? 8 : 0;
 
 /// a * b + c, rounded once.
 struct Fused {
-  ACTZIP_HD constexpr float operator()(float a, float b, float c) const { return __builtin_fmaf(a, b, c); }
+  ACTZIP_HD float operator()(float a, float b, float c) const { return __builtin_fmaf(a, b, c); }
 };
 
 /// How many steps `x` lies above the minimum, rounded to nearest even, as a fixed-point number in the lower 16 bits;
