@@ -32,6 +32,12 @@ class Memory {
   /// Called before what was written on `writer` is read on `reader`, another stream of the same device: makes `reader`
   /// wait, and keeps the bytes until it has read them. It does not block the calling thread.
   virtual void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) = 0;
+
+  /// Whether the framework knows of no change to `bytes` since they were handed out. Restored values that were changed
+  /// are restored again. A framework that cannot tell says true.
+  [[nodiscard]] virtual bool untouched(const Allocation& bytes) const;
 };
+
+inline bool Memory::untouched(const Allocation& /*bytes*/) const { return true; }
 
 }  // namespace actzip

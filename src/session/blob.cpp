@@ -39,7 +39,7 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   session::DecodeCache& cache = kept.blob->state().decoded;
   if (std::holds_alternative<Index>(contents.spec)) kept.blob->state().overflow.check();
   const session::DecodeCache::Key key{kept.blob.get(), kept.as_mask, stream.handle()};
-  if (auto values = cache.find(key)) return *values;
+  if (auto values = cache.find(key); values && memory.untouched(*values)) return *values;
 
   const Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
   const Encoded encoded =

@@ -44,6 +44,19 @@ def twice_differentiated(x, session):
     return first.detach(), second
 
 
+def test_writing_to_an_unpacked_tensor_does_not_change_the_next():
+    """Values that were just decoded are handed out again, but not once somebody has written to them."""
+    x = torch.randn(64, 64, requires_grad=True) * 2
+    with actzip.Session():
+        first, second = F.gelu(x), F.gelu(x)
+    unpacked = first.grad_fn._saved_self
+    values = unpacked.detach().clone()
+    assert torch.equal(second.grad_fn._saved_self, values)
+    with torch.no_grad():
+        unpacked.zero_()
+    assert torch.equal(second.grad_fn._saved_self, values)
+
+
 def test_double_backward_is_bitwise():
     x = torch.randn(32, 64, requires_grad=True)
     expected = twice_differentiated(x, torch.enable_grad())

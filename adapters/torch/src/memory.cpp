@@ -55,8 +55,8 @@ c10::Stream torch_stream(const Stream& stream) {
 }
 
 Allocation own(c10::Storage storage) {
-  auto owner = std::make_shared<c10::Storage>(std::move(storage));
-  return {static_cast<std::byte*>(owner->mutable_data()), owner->nbytes(), owner};
+  auto owner = std::make_shared<OwnedStorage>(OwnedStorage{std::move(storage)});
+  return {static_cast<std::byte*>(owner->storage.mutable_data()), owner->storage.nbytes(), owner};
 }
 
 class TorchMemory final : public Memory {
@@ -81,7 +81,11 @@ class TorchMemory final : public Memory {
     written.record(torch_stream(writer));
     written.block(to);
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
-    guard.recordDataPtrOnStream(storage_of(bytes).data_ptr(), to);
+    guard.recordDataPtrOnStream(owner_of(bytes).storage.data_ptr(), to);
+  }
+
+  [[nodiscard]] bool untouched(const Allocation& bytes) const override {
+    return owner_of(bytes).version.current_version() == 0;
   }
 };
 

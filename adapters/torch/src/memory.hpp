@@ -5,18 +5,24 @@
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
+#include <c10/core/TensorImpl.h>
 
 #include "actzip/memory.hpp"
 #include "actzip/stream.hpp"
 
 namespace actzip::torch {
 
-/// torch's own allocators; each allocation's owner is a c10::Storage.
+/// torch's own allocators.
 Memory& torch_memory();
 
-/// The storage behind an allocation of torch_memory().
-inline const c10::Storage& storage_of(const Allocation& allocation) {
-  return *static_cast<const c10::Storage*>(allocation.owner.get());
+/// What owns an allocation of torch_memory(). Tensors on it share the version counter, which counts in-place changes.
+struct OwnedStorage {
+  c10::Storage storage;
+  c10::VariableVersion version{0};
+};
+
+inline const OwnedStorage& owner_of(const Allocation& allocation) {
+  return *static_cast<const OwnedStorage*>(allocation.owner.get());
 }
 
 /// The current stream of `device`; on the CPU torch's thread pool.

@@ -89,7 +89,10 @@ at::Tensor Packed::restored() const {
   }
   const ProfileRange range("decode", site_name(kept_));
   const Allocation values = restore(kept_, current_stream(device_), torch_memory());
-  return tensor_on(storage_of(values), type_, shape_);
+  const OwnedStorage& owner = owner_of(values);
+  at::Tensor tensor = tensor_on(owner.storage, type_, shape_);
+  tensor.unsafeGetTensorImpl()->set_version_counter(owner.version);
+  return tensor;
 }
 
 bool SessionImpl::begin_step() {
