@@ -53,21 +53,13 @@ struct Terms {
   }
 };
 
-/// d += a * b, for bf16 or f16 numbers and binary32 sums.
-template <DType Type>
+/// d += a * b, for bf16 numbers and binary32 sums.
 __device__ __forceinline__ void multiply_add(const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                                              float* d) {
-  if constexpr (Type == DType::bf16) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /// A word four times, in registers of their own: the compiler cannot know that they are equal, so it does not gather
@@ -121,16 +113,16 @@ class Hadamard {
     float first[kChunk] = {};
 #pragma unroll
     for (int t = 0; t < Count; ++t) {
-      multiply_add<DType::bf16>(left.w, in.w[t][0], in.w[t][1], first);
-      multiply_add<DType::bf16>(left.w, in.w[t][2], in.w[t][3], first + 4);
+      multiply_add(left.w, in.w[t][0], in.w[t][1], first);
+      multiply_add(left.w, in.w[t][2], in.w[t][3], first + 4);
     }
     const Terms<Middle> middle(first);
 #pragma unroll
     for (float& x : out) x = 0.0F;
 #pragma unroll
     for (int t = 0; t < Middle; ++t) {
-      multiply_add<DType::bf16>(middle.w[t], right.w[0], right.w[1], out);
-      multiply_add<DType::bf16>(middle.w[t], right.w[2], right.w[3], out + 4);
+      multiply_add(middle.w[t], right.w[0], right.w[1], out);
+      multiply_add(middle.w[t], right.w[2], right.w[3], out + 4);
     }
   }
 
@@ -201,8 +193,8 @@ class EncodingHadamard {
     for (float& x : out) x = 0.0F;
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
-      multiply_add<DType::bf16>(first_.w, in.w[t][0], in.w[t][1], out);
-      multiply_add<DType::bf16>(first_.w, in.w[t][2], in.w[t][3], out + 4);
+      multiply_add(first_.w, in.w[t][0], in.w[t][1], out);
+      multiply_add(first_.w, in.w[t][2], in.w[t][3], out + 4);
     }
   }
   /// The rest of forward(), and backward(), in place.
@@ -213,8 +205,8 @@ class EncodingHadamard {
   /// columns, times group/4; a product with these, rounded to bf16, sums them for every row.
   [[nodiscard]] __device__ float sum(const Chunk<std::uint16_t>& chunk) const {
     float columns[4] = {};
-    multiply_add<DType::bf16>(first_.w, chunk.w[0], chunk.w[1], columns);
-    multiply_add<DType::bf16>(first_.w, chunk.w[2], chunk.w[3], columns);
+    multiply_add(first_.w, chunk.w[0], chunk.w[1], columns);
+    multiply_add(first_.w, chunk.w[2], chunk.w[3], columns);
     const std::uint32_t pairs = as_word(__floats2bfloat162_rn(columns[0], columns[1]));
     float result[4] = {};
     asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4}, {%5}, {%0, %1, %2, %3};"
