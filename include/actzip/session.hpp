@@ -32,8 +32,8 @@ struct SessionOptions {
   std::int64_t min_elems = 1024;           ///< smaller tensors are kept as they are
   std::uint64_t seed = 0;                  ///< of signs and dither; the framework's generator is never touched
   bool dry = false;                        ///< compress nothing, report what would be done
-  std::string only =
-      {};  ///< if not empty: the name of the one site that is compressed; the rest is kept, nothing shared
+  /// If not empty: the name of the one site that is compressed. The rest is kept as it is, and nothing is shared.
+  std::string only = {};
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
