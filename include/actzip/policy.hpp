@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "actzip/spec.hpp"
 #include "actzip/types.hpp"
@@ -27,6 +28,7 @@ enum class Treatment : std::uint8_t {
   interval,        ///< one bit: inside the operator's own limits or not
   scaled_mask,     ///< one bit: zero, or the operator's own factor
   index,           ///< integers in the fewest bits that hold the operator's own bound
+  ruled,           ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
 };
 
 /// Names are the operator's without namespace and overload ("addmm"), lists are separated by spaces, and a name that
@@ -49,6 +51,13 @@ inline constexpr std::int64_t kShortRow = 256;
 /// A factor that is this many times smaller than the other one is kept as it is: it is broadcast, so that its error
 /// would come again with every element it meets, and there is little to gain.
 inline constexpr std::int64_t kBroadcast = 64;
+
+/// What a user asks for at some sites, before the table is asked.
+struct Rule {
+  /// For fnmatch(3), against "operator.slot" and against the whole name of the site: "gelu.*", "layers.0.*: mm.self".
+  std::string sites;
+  std::string keep;  ///< text of a codec for their floating tensors; "as is"; or "default": what the table says
+};
 
 /// All rows of the default policy; the first that matches holds. The last matches everything.
 std::span<const PolicyRow> policy_table();
@@ -74,17 +83,19 @@ struct Choice {
   bool not_negative = false;  ///< no element is below 0, so that a mask plane says the same as Mask{}
 };
 
-/// A preset, made concrete. A value: copy it, share it between threads.
+/// A preset and rules, made concrete. Never changes: share it between threads.
 class Policy {
  public:
   /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or
   /// the text of a codec, which then serves all floating tensors alike ("affine:2"). `bits` replaces the 2 bits of the
   /// default rows: 1 to 4 (rotated) or 8 (affine, nearest).
+  /// The first rule that matches a site holds.
   /// Throws Error(invalid_spec) naming what is allowed.
-  explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt);
+  explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,
+                  std::span<const Rule> rules = {});
 
-  /// The row for a site; it does not change, so keep it with the site.
-  [[nodiscard]] const PolicyRow& row(std::string_view op, std::string_view slot) const;
+  /// The row for a site; it does not change, so keep it with the site. Valid as long as the policy.
+  [[nodiscard]] const PolicyRow& row(std::string_view op, std::string_view slot, const std::string& site = {}) const;
 
   /// What is done with one tensor of that site.
   [[nodiscard]] Choice choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const;
@@ -92,12 +103,18 @@ class Policy {
   [[nodiscard]] const std::string& preset() const noexcept { return preset_; }
 
  private:
+  struct OwnRow {
+    std::string sites;
+    std::optional<PolicyRow> row;  ///< none: the table's
+  };
+
   [[nodiscard]] Choice choose_float(const PolicyRow& row, DType dtype, std::int64_t elems,
                                     const OperatorFacts& facts) const;
   [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 
   std::string preset_;
   std::optional<Bits> bits_;
+  std::vector<OwnRow> rules_;
   std::optional<CodecSpec> uniform_;
   bool lossless_ = false;
 };

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "actzip/memory.hpp"
 #include "actzip/policy.hpp"
@@ -34,6 +35,7 @@ struct SessionOptions {
   bool dry = false;                        ///< compress nothing, report what would be done
   /// If not empty: the name of the one site that is compressed. The rest is kept as it is, and nothing is shared.
   std::string only = {};
+  std::vector<Rule> rules = {};  ///< before the preset; the first that matches holds
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.

@@ -14,7 +14,8 @@ class ModuleHooks:
 
 class Session:
     def __init__(
-        self, *, preset: str, bits: int | None, min_elems: int, seed: int, dry: bool, only: str
+        self, *, preset: str, bits: int | None, min_elems: int, seed: int, dry: bool, only: str,
+        rules: list[tuple[str, str]],
     ) -> None: ...
     def hook_pair(self) -> tuple[Any, Any]: ...
     def module_hooks(self) -> ModuleHooks: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -29,6 +30,9 @@ class Session:
         min_elems: smaller tensors are kept as they are.
         seed: of the random signs; torch's generators are never touched.
         dry: compress nothing; ``report()`` says what would be done.
+        rules: what to do at some sites instead: a pattern (``*``) for ``operator.slot`` or for a whole site name, as the
+            report gives them, and a codec, ``"as is"`` or ``"default"``. The first that matches holds:
+            ``{"layers.0.*": "as is", "gelu.*": "rotated:2"}``.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
@@ -51,8 +55,10 @@ class Session:
         seed: int = 0,
         dry: bool = False,
         only: str = "",
+        rules: Mapping[str, str] | None = None,
     ) -> None:
-        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only)
+        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only,
+                                rules=list((rules or {}).items()))
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self._modules = self._core.module_hooks()
@@ -120,7 +126,8 @@ def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
     if model is None:
         return Session(**options)
     known = _sessions.setdefault(model, {})
-    key = tuple(sorted(options.items()))
+    key = tuple(sorted((name, tuple(value.items()) if isinstance(value, Mapping) else value)
+                       for name, value in options.items()))
     if key not in known:
         known[key] = Session(model, **options)
     return known[key]

@@ -35,7 +35,8 @@ class Blob : public std::enable_shared_from_this<Blob> {
 
   // What the table knows it by; set before it is put there.
   session::ShareKeys keys;
-  session::Want have{};
+  session::Want want{};  ///< what its site asks for
+  session::Want have{};  ///< what is kept: more, if others ask for it
   session::Site* site = nullptr;
 
  private:

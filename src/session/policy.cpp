@@ -1,6 +1,7 @@
 #include "actzip/policy.hpp"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -49,6 +50,36 @@ Mask interval_mask(const OperatorFacts& facts) {
 
 Choice as_is(std::string_view reason) { return {.keep = Keep::as_is, .spec = Copy{}, .reason = reason}; }
 
+PolicyRow ruled_row(CodecSpec spec) {
+  return {
+      .operators = "*", .slots = "*", .treatment = Treatment::ruled, .spec = spec, .reason = "a rule of the session"};
+}
+
+/// Reads a codec that keeps floating values. `what` names the option in messages.
+CodecSpec parse_values(const std::string& what, std::string_view text, std::string_view allowed) {
+  CodecSpec spec;
+  try {
+    spec = parse_spec(text);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: {} (allowed: {}): {}", what, allowed, error.what()));
+  }
+  if (!takes(spec, DType::f32) || std::holds_alternative<Mask>(spec)) {
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: {} keeps no floating values (allowed: {})", what, allowed));
+  }
+  return spec;
+}
+
+std::optional<PolicyRow> row_of(const Rule& rule) {
+  if (rule.sites.empty()) {
+    throw Error(ErrorCode::invalid_spec, "session: a rule for no sites (allowed: a pattern such as gelu.*)");
+  }
+  if (rule.keep == "default") return std::nullopt;
+  if (rule.keep == "as is") return ruled_row(Copy{});
+  return ruled_row(parse_values(fmt::format("rule '{}' for '{}'", rule.keep, rule.sites), rule.keep,
+                                "as is, default, or a codec such as affine:2 or rotated:4"));
+}
+
 Choice choose_integer(const PolicyRow& row, DType dtype, const OperatorFacts& facts) {
   const bool decodes = dtype == DType::i64 || dtype == DType::i32;
   if (row.treatment != Treatment::index || !decodes) return as_is("integers without a known bound");
@@ -60,7 +91,9 @@ Choice choose_integer(const PolicyRow& row, DType dtype, const OperatorFacts& fa
 
 }  // namespace
 
-Policy::Policy(std::string_view preset, std::optional<Bits> bits) : preset_(preset), bits_(bits) {
+Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<const Rule> rules)
+    : preset_(preset), bits_(bits) {
+  for (const Rule& rule : rules) rules_.push_back({rule.sites, row_of(rule)});
   if (bits && !((bits->value >= 1 && bits->value <= 4) || bits->value == 8)) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8)", bits->value));
   }
@@ -70,19 +103,15 @@ Policy::Policy(std::string_view preset, std::optional<Bits> bits) : preset_(pres
     return;
   }
   if (bits) throw Error(ErrorCode::invalid_spec, fmt::format("session: preset '{}' states its own bits", preset));
-  try {
-    uniform_ = parse_spec(preset);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::invalid_spec,
-                fmt::format("session: preset '{}' (allowed: {}): {}", preset, kPresets, error.what()));
-  }
-  if (!takes(*uniform_, DType::f32) || std::holds_alternative<Mask>(*uniform_)) {
-    throw Error(ErrorCode::invalid_spec,
-                fmt::format("session: preset '{}' keeps no floating values (allowed: {})", preset, kPresets));
-  }
+  uniform_ = parse_values(fmt::format("preset '{}'", preset), preset, kPresets);
 }
 
-const PolicyRow& Policy::row(std::string_view op, std::string_view slot) const {
+const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const std::string& site) const {
+  const std::string place = fmt::format("{}.{}", op, slot);
+  const auto rule = std::ranges::find_if(rules_, [&](const OwnRow& own) {
+    return ::fnmatch(own.sites.c_str(), place.c_str(), 0) == 0 || ::fnmatch(own.sites.c_str(), site.c_str(), 0) == 0;
+  });
+  if (rule != rules_.end() && rule->row) return *rule->row;
   const auto rows = policy_table();
   const auto found = std::ranges::find_if(
       rows, [&](const PolicyRow& row) { return in_list(op, row.operators) && in_list(slot, row.slots); });
@@ -90,6 +119,7 @@ const PolicyRow& Policy::row(std::string_view op, std::string_view slot) const {
 }
 
 Choice Policy::choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {
+  if (row.treatment == Treatment::ruled && std::holds_alternative<Copy>(row.spec)) return as_is(row.reason);
   if (row.treatment == Treatment::shape_only && !uniform_) return {.keep = Keep::shape_only, .reason = row.reason};
   if (dtype == DType::boolean) return {.keep = Keep::encoded, .spec = Mask{}, .reason = "booleans take one bit"};
   if (is_integer(dtype)) return choose_integer(row, dtype, facts);
@@ -98,6 +128,11 @@ Choice Policy::choose(const PolicyRow& row, DType dtype, std::int64_t elems, con
 }
 
 Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {
+  if (row.treatment == Treatment::ruled) {
+    if (code_bits(row.spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype)))
+      return as_is("its own type is as small");
+    return {.keep = Keep::encoded, .spec = row.spec, .reason = row.reason};
+  }
   if (uniform_) {
     if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
     return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};

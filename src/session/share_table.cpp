@@ -76,8 +76,9 @@ void ShareTable::find_one(std::uint64_t hash, Matches matches, const ShareKeys& 
     if (!matches(blob.keys, keys)) continue;
     if (serves(blob.have, want)) {
       found.blob = blob.weak_from_this().lock();
-    } else if (is_mask(blob.have) && blob.have.not_negative) {
-      found.mask_of = blob.site;
+    } else {
+      found.weaker = blob.site;
+      found.weaker_want = blob.want;
     }
   }
 }

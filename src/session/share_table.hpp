@@ -42,7 +42,8 @@ bool serves(const Want& have, const Want& want);
 
 struct Found {
   std::shared_ptr<const Blob> blob;  ///< null if nothing kept serves
-  Site* mask_of = nullptr;           ///< a ReLU's site that keeps the same memory as a mask alone
+  Site* weaker = nullptr;            ///< else: a site that keeps the same memory, but not what is asked for
+  Want weaker_want{};                ///< what that site itself asks for
 };
 
 /// Knows blobs by the hashes of their keys; the rest lies in the blobs.

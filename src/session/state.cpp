@@ -40,6 +40,12 @@ std::size_t tensor_bytes(const SavedTensor& tensor) {
   return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
 }
 
+/// Values after a ReLU, with the mask plane that serves the ReLU too.
+Want with_plane(Want want) {
+  if (auto* rotated = std::get_if<Rotated>(&want.spec)) rotated->mask_plane = true;
+  return want;
+}
+
 Want want_of(const Choice& choice) { return {choice.keep, choice.spec, choice.not_negative}; }
 
 /// A saver that asked for a mask, and is served by a blob of values.
@@ -104,7 +110,8 @@ bool OverflowFlags::raised() {
 }
 
 State::State(const SessionOptions& options)
-    : options_(options), policy_(options.preset, options.bits ? std::optional(Bits(*options.bits)) : std::nullopt) {
+    : options_(options),
+      policy_(options.preset, options.bits ? std::optional(Bits(*options.bits)) : std::nullopt, options.rules) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
   }
@@ -128,7 +135,7 @@ SiteId State::site(const SiteKey& key) {
     site.slot = key.slot;
     site.ordinal = key.ordinal;
     site.name = std::move(name);
-    site.row = &policy_.row(key.op, key.slot);
+    site.row = &policy_.row(key.op, key.slot, site.name);
   }
   return place->second;
 }
@@ -169,7 +176,8 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
 Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream,
                         Memory& memory, Outcome& outcome) {
   ShareKeys keys = options_.only.empty() ? share_keys(tensor, stream) : ShareKeys();
-  const Found found = shared.find(keys, want_of(choice));
+  const Want want = want_of(choice);
+  const Found found = shared.find(keys, want);
   if (choice.keep == Keep::shape_only) {
     outcome.kind = Outcome::Kind::shape_only;
     outcome.before = found.blob ? 0 : tensor_bytes(tensor);
@@ -181,11 +189,11 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     outcome.shared_with = have.site;
     return {have.how, have.how == Keep::encoded && asks_for_plane(choice, *found.blob), found.blob};
   }
-  outcome.before = outcome.after = tensor_bytes(tensor);
-  Want have = want_of(choice);
+  outcome.after = tensor_bytes(tensor);
+  outcome.before = found.weaker != nullptr ? 0 : outcome.after;  // the same memory counts once
+  const Want have = to_store(site, want, found);
   std::shared_ptr<Blob> blob;
-  if (choice.keep == Keep::encoded) {
-    have.spec = stored_spec(site, choice, found);
+  if (have.how == Keep::encoded) {
     outcome.kind = Outcome::Kind::encoded;
     outcome.spec = have.spec;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape);
@@ -198,24 +206,22 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
   }
   blob->keys = std::move(keys);
+  blob->want = want;
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
   blob->site = &site;
   shared.insert(*blob);
   return {how, how == Keep::encoded && asks_for_plane(choice, *blob), blob};
 }
 
-/// A ReLU's result whose values are asked for as well is encoded once, with the mask plane; so both sides learn.
-CodecSpec State::stored_spec(const Site& site, const Choice& choice, const Found& found) {
-  const auto with_plane = [](CodecSpec spec) {
-    if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = true;
-    return spec;
-  };
+/// Memory that several sites save is kept once, as the most faithful of them asks. The first of them cannot know; so
+/// the others teach it, for the next step.
+Want State::to_store(const Site& site, const Want& want, const Found& found) {
   const std::lock_guard lock(mutex_);
-  if (found.mask_of != nullptr && std::holds_alternative<Rotated>(choice.spec)) {
-    found.mask_of->values = choice.spec;
-    return with_plane(choice.spec);
-  }
-  return choice.not_negative && site.values ? with_plane(*site.values) : choice.spec;
+  if (found.weaker == nullptr) return site.asked && serves(*site.asked, want) ? *site.asked : want;
+  const Want both = found.weaker_want.not_negative ? with_plane(want) : want;
+  auto& asked = found.weaker->asked;
+  if (serves(both, found.weaker_want) && (!asked || serves(both, *asked))) asked = both;
+  return both;
 }
 
 std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,

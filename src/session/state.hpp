@@ -37,8 +37,8 @@ struct Site {
   std::string name;
   const PolicyRow* row = nullptr;
 
-  std::optional<CodecSpec> values;  ///< learned: somebody else asks for the values behind this site's mask
-  std::int64_t step = -1;           ///< the last in which it was used
+  std::optional<Want> asked;  ///< learned: a later saver of the same memory asks for more than this site does
+  std::int64_t step = -1;     ///< the last in which it was used
   std::int64_t saves = 0;
   Shape shape;  ///< of the last tensor, as are the following
   DType dtype = DType::f32;
@@ -106,7 +106,7 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] Choice decide(const Site& site, const SavedTensor& tensor) const;
   Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream, Memory& memory,
                    Outcome& outcome);
-  CodecSpec stored_spec(const Site& site, const Choice& choice, const Found& found);
+  Want to_store(const Site& site, const Want& want, const Found& found);
   std::shared_ptr<Blob> encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                     const Stream& stream, Memory& memory);
   void record(Site& site, const SavedTensor& tensor, const Outcome& outcome);

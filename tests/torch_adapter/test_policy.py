@@ -101,6 +101,18 @@ def test_bits_replace_the_two(bits, codec):
     assert sites(nn.Linear(64, 64), image(64, 64), bits=bits)["addmm.mat1"].codec == codec
 
 
+def test_rules_come_first():
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
+    session = actzip.compress(model, rules={"1: *": "rotated:1", "addmm.*": "as is"})
+    assert session is actzip.compress(model, rules={"1: *": "rotated:1", "addmm.*": "as is"})
+    assert session is not actzip.compress(model)
+    with session:
+        output = model(image(64, 64))
+    output.sum().backward()
+    codecs = {site.site: site.codec for site in session.report().sites}
+    assert codecs["1: gelu.self"] == "rotated:1" and codecs["2: addmm.mat1"] == "as is"
+
+
 def test_kinds_that_no_codec_takes():
     assert "f64" in sites(lambda x: x.double().tanh(), image(64, 64))["tanh.result"].reason
     found = sites(lambda x: torch.view_as_real(torch.complex(x, x).exp()), image(64, 64))
@@ -108,7 +120,7 @@ def test_kinds_that_no_codec_takes():
     assert sites(F.gelu, image(8, 8))["gelu.self"].reason == "small"
 
 
-@pytest.mark.parametrize("options", [{"preset": "huffman"}, {"preset": "index"}, {"bits": 7}, {"min_elems": -1},
+@pytest.mark.parametrize("options", [{"preset": "huffman"}, {"preset": "index"}, {"bits": 7}, {"min_elems": -1}, {"rules": {"gelu.*": "best"}},
                                      {"preset": "exact", "bits": 2}])
 def test_wrong_options_say_what_is_allowed(options):
     with pytest.raises(ValueError, match="allowed|takes no bits"):

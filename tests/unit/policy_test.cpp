@@ -85,6 +85,34 @@ TEST(Policy, BitsReplaceTheTwo) {
   EXPECT_THROW(Policy("exact", Bits(2)), Error);
 }
 
+TEST(Policy, RulesComeBeforeThePreset) {
+  const std::vector<Rule> rules = {{"gelu.*", "affine:4"}, {"layers.1: *", "default"}, {"layers.*", "as is"}};
+  for (const char* preset : {"default", "exact", "rotated:1"}) {
+    const Policy policy(preset, std::nullopt, rules);
+    const auto chosen = [&](std::string_view op, std::string_view slot, const std::string& site,
+                            DType dtype = DType::f32) {
+      return policy.choose(policy.row(op, slot, site), dtype, kSome, {});
+    };
+    EXPECT_EQ(spec_of(chosen("gelu", "self", "layers.0: gelu.self")), "affine:4");
+    EXPECT_EQ(chosen("addmm", "mat1", "layers.0: addmm.mat1").keep, Keep::as_is);
+    EXPECT_EQ(chosen("dropout", "result1", "layers.0: dropout.result1", DType::boolean).keep, Keep::as_is);
+    EXPECT_EQ(spec_of(chosen("addmm", "mat1", "layers.1: addmm.mat1")),
+              spec_of(choose(Policy(preset), "addmm", "mat1")));
+  }
+}
+
+TEST(Policy, WrongRulesSayWhatIsAllowed) {
+  for (const Rule& rule : {Rule{"gelu.*", "best"}, Rule{"gelu.*", "mask"}, Rule{"gelu.*", ""}, Rule{"", "as is"}}) {
+    try {
+      const Policy policy("default", std::nullopt, std::span(&rule, 1));
+      ADD_FAILURE() << rule.keep;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
+      EXPECT_NE(std::string(error.what()).find("allowed"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Policy, UnknownPresetNamesWhatIsAllowed) {
   for (const char* preset : {"best", "mask", "index:bound=4", ""}) {
     try {

@@ -173,6 +173,44 @@ TEST_F(SessionTest, ReluLearnsAndStaysExact) {
   }
 }
 
+TEST_F(SessionTest, TheFirstSaverLearnsWhatTheOthersAskFor) {
+  const FakeTensor x;
+  const std::vector<std::vector<std::string>> expected = {{"rotated:2", "affine:8:nearest"},
+                                                          {"affine:8:nearest", "shared"}};
+  for (const auto& step : expected) {
+    session->begin_step();
+    const Kept coarse = keep("addmm", "mat1", x.saved());
+    const Kept fine = keep("bmm", "self", x.saved());
+    EXPECT_EQ(codecs(), step);
+    EXPECT_EQ(session->report().bytes_before, x.values.size() * sizeof(float)) << "the same memory counts once";
+  }
+}
+
+TEST_F(SessionTest, AReluLearnsNothingThatHasNoMask) {
+  FakeTensor x;
+  x.relu();
+  for (int step = 0; step < 3; ++step) {
+    session->begin_step();
+    const Kept mask = keep("relu", "result", x.saved());
+    const Kept layer = keep("convolution", "input", x.saved());
+    const Kept product = keep("bmm", "self", x.saved());
+    EXPECT_EQ(codecs(), step == 0 ? (std::vector<std::string>{"mask", "rotated:2:mask", "affine:8:nearest"})
+                                  : (std::vector<std::string>{"rotated:2:mask", "shared", "affine:8:nearest"}));
+  }
+}
+
+TEST_F(SessionTest, NoMaskBesideWhatIsKeptAsItIs) {
+  session.emplace(SessionOptions{.preset = "exact", .min_elems = 0});
+  FakeTensor x;
+  x.relu();
+  for (const char* first : {"mask", "as is"}) {
+    session->begin_step();
+    const Kept mask = keep("relu", "result", x.saved());
+    const Kept layer = keep("convolution", "input", x.saved());
+    EXPECT_EQ(codecs().front(), first);
+  }
+}
+
 TEST_F(SessionTest, AMaskPlaneDoesNotServeTensorsWithNegatives) {
   const FakeTensor x;
   SavedTensor saved = x.saved();

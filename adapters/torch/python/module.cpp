@@ -255,12 +255,13 @@ PYBIND11_MODULE(_C, module) {
       .def_readonly("leave", &ModuleHooks::leave);
   py::class_<Session>(module, "Session")
       .def(py::init([](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
-                       bool dry, std::string only) {
-             return std::make_unique<Session>(
-                 actzip::SessionOptions{std::move(preset), bits, min_elems, seed, dry, std::move(only)});
+                       bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules) {
+             actzip::SessionOptions options{std::move(preset), bits, min_elems, seed, dry, std::move(only), {}};
+             for (const auto& [sites, keep] : rules) options.rules.push_back({sites, keep});
+             return std::make_unique<Session>(options);
            }),
            py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
-           py::arg("only"))
+           py::arg("only"), py::arg("rules"))
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)
       .def("look_at_model", &look_at_model)
