@@ -26,6 +26,7 @@ class Spec:
     rounding: str = "stochastic"  # affine: nearest, stochastic, dithered
     group: int = 256
     stats: str = "bf16"  # bf16, f32
+    floor: float = -float("inf")  # affine: values below it are taken as this
     mask_plane: bool = False  # rotated
     lo: float = 0.0  # mask: 1 inside the open interval (lo, hi) ...
     hi: float = float("inf")
@@ -44,7 +45,7 @@ def parse(text):
     if isinstance(text, Spec):
         return text
     number = lambda value: float(np.float32(value))
-    readers = dict(group=int, stats=str, lo=number, hi=number, off=number, on=number, bound=int)
+    readers = dict(group=int, stats=str, floor=number, lo=number, hi=number, off=number, on=number, bound=int)
     names = dict(nearest="rounding", stochastic="rounding", dithered="rounding", bf16="to", f16="to")
     codec, *parts = text.split(":")
     fields = {}
@@ -223,7 +224,7 @@ def affine_group(x, spec):
 
 
 def affine_encode(spec, x, at, seed):
-    x = at.into_groups(x, fill="edge")
+    x = np.maximum(at.into_groups(x, fill="edge"), np.float32(spec.floor))  # a NaN stays
     least, step, inverse = affine_group(x, spec)
     with np.errstate(all="ignore"):  # the product of two float32 numbers is exact in float64, and rounded once below
         t = np.where(np.isnan(least), 0.0, (x - least).astype(np.float64) * inverse)

@@ -2,6 +2,7 @@
 //
 //   affine:2                        2 bits, stochastic, groups of 256, min and step in bf16
 //   affine:4:dithered:group=128:stats=f32
+//   affine:8:nearest:floor=-32      what is below -32, -inf too, is taken as -32
 //   rotated:2                       2 bits, groups of 256
 //   rotated:2:mask                  with a mask plane, for data after a ReLU
 //   mask:lo=0:on=1.25               1 where x > 0; decoded as 0 or 1.25
@@ -35,6 +36,9 @@ struct Affine {
   Rounding rounding = Rounding::stochastic;
   GroupSize group{256};  ///< a power of two from 32 to 1024
   StatsType stats = StatsType::bf16;
+  /// Values below it are taken as this, so that a -inf among logarithms spoils nothing; -2^126 to 2^126 and with
+  /// `nearest` only, or -inf: no floor.
+  float floor = -std::numeric_limits<float>::infinity();
   bool operator==(const Affine&) const = default;
 };
 

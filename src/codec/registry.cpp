@@ -64,7 +64,7 @@ struct Registry {
   std::array<CodecInfo, std::variant_size_v<CodecSpec>> entries = {{
       {.name = "affine",
        .summary = "uniform levels between the least and the greatest value of each group",
-       .grammar = "affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32]",
+       .grammar = "affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X]",
        .variants = variants[0],
        .encodes = kFloats,
        .decodes = kFloats},

@@ -106,13 +106,16 @@ bool is_number(float value) { return !std::isnan(value); }
 // The grammar of each codec, in the order of its canonical text.
 
 constexpr std::string_view kAnyNumber = "any number but NaN, with inf and -inf";
+constexpr float kNoFloor = Affine{}.floor;
 
 const std::vector<Field<Affine>>& fields(const Affine& /*spec*/) {
   static const std::vector<Field<Affine>> all = {
       field("bits", Style::always_word, "1 to 8", &Affine::bits, bits_up_to(8)),
       field("rounding", Style::word, "nearest, stochastic, dithered", &Affine::rounding, is_rounding),
       field("group", Style::keyed, "32, 64, 128, 256, 512, 1024", &Affine::group, group_between(32, 1024)),
-      field("stats", Style::keyed, "bf16, f32", &Affine::stats, is_stats)};
+      field("stats", Style::keyed, "bf16, f32", &Affine::stats, is_stats),
+      field("floor", Style::keyed, "-2^126 to 2^126, or -inf for none", &Affine::floor,
+            [](float floor) { return floor == kNoFloor || std::abs(floor) <= 0x1p126F; })};
   return all;
 }
 
@@ -163,6 +166,11 @@ std::string not_supported(std::string_view field, std::string_view given, const 
 template <class Spec>
 std::string fault_between_fields(const Spec& /*spec*/) {
   return {};
+}
+std::string fault_between_fields(const Affine& spec) {
+  if (spec.floor == kNoFloor || spec.rounding == Rounding::nearest) return {};
+  return fmt::format("rounding={}, floor={} is not supported by affine (allowed: a floor with rounding=nearest)",
+                     text_of(spec.rounding), text_of(spec.floor));
 }
 std::string fault_between_fields(const Mask& spec) {
   if (spec.lo < spec.hi) return {};

@@ -21,13 +21,15 @@ struct AffineBuffer {
   format::Geometry geometry;
   std::int64_t tiles;
   StatsType stats;
+  float floor;
 };
 
 template <class Job>
 AffineBuffer affine_buffer(const Affine& spec, const Job& job, const std::byte* data) {
   const format::Geometry geometry = format::flattened(job.geometry);
   const std::int64_t run = geometry.segments == 1 ? job.sections.codes_used : job.sections.code_words * 4;
-  return {const_cast<std::byte*>(data), job.sections.codes, run, geometry, tile_count(geometry), spec.stats};
+  const std::int64_t tiles = tile_count(geometry);
+  return {const_cast<std::byte*>(data), job.sections.codes, run, geometry, tiles, spec.stats, spec.floor};
 }
 
 /// One chunk: its elements and its codes. In a full tile, one that a dense tensor fills, all of it exists and the
@@ -113,7 +115,8 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
     if (count > 0) extremes.take(chunks[j]);
   }
   extremes.reduce(lanes);
-  const math::AffineGroup group = math::affine_group<Bits>(extremes.least(), extremes.most(), dst.stats);
+  const float floor = Noisy ? math::kAffineNoFloor : dst.floor;  // a constant where there is none: it costs nothing
+  const math::AffineGroup group = math::affine_group<Bits>(extremes.least(), extremes.most(), dst.stats, floor);
   const std::int64_t g = chunk_place<Bits, Full>(dst, tile, chunk(0)).g;
   if (!Full && g >= dst.geometry.groups()) return;
   if (sub == 0) store_stats(dst.data, g, dst.stats, {group.min, group.step});

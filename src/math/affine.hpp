@@ -18,44 +18,53 @@ struct AffineGroup {
   float step;
   float inverse;  ///< 1 / step, or 0
   std::uint32_t keep;
+  float floor;  ///< what lies below it is taken as this
 };
 
 /// Greatest magnitude that a group may hold: twice its range still fits, whatever the width.
 inline constexpr float kAffineLimit = 0x1p126F;
 /// Least step but 0: its reciprocal is finite.
 inline constexpr float kAffineStepFloor = 0x1p-126F;
+/// What takes no value as another.
+inline constexpr float kAffineNoFloor = Affine{}.floor;
 
-/// `lo` and `hi` are the least and the greatest value; either is NaN if any value is.
+/// `least` and `greatest` are those of the group's values; either is NaN if any value is.
 template <int Bits>
-ACTZIP_HD constexpr AffineGroup affine_group(float lo, float hi, StatsType stats) {
+ACTZIP_HD constexpr AffineGroup affine_group(float least, float greatest, StatsType stats, float floor) {
   constexpr float kInverseLevels = 1.0F / static_cast<float>((1 << Bits) - 1);
-  if (!(lo >= -kAffineLimit && hi <= kAffineLimit)) return {float_of(kNanF32), 0.0F, 0.0F, 0U};
+  const float lo = least < floor ? floor : least;  // a NaN stays
+  const float hi = greatest < floor ? floor : greatest;
+  if (!(lo >= -kAffineLimit && hi <= kAffineLimit)) return {float_of(kNanF32), 0.0F, 0.0F, 0U, floor};
   const float min = (stats == StatsType::bf16 ? bf16_down(lo) : lo) + 0.0F;
   const float range = hi - min;
-  if (range == 0.0F) return {min, 0.0F, 0.0F, ~0U};
+  if (range == 0.0F) return {min, 0.0F, 0.0F, ~0U, floor};
   const float exact = range * kInverseLevels;
   const float rounded = stats == StatsType::bf16 ? bf16_up(exact) : exact;
   const float step = rounded < kAffineStepFloor ? kAffineStepFloor : rounded;
-  return {min, step, 1.0F / step, ~0U};
+  return {min, step, 1.0F / step, ~0U, floor};
 }
 
 /// Bits behind the point in affine_steps(): where the code begins once the noise is added.
 template <bool Noisy>
 inline constexpr int kAffineCodeBit = Noisy ? 8 : 0;
 
-/// a * b + c, rounded once.
-struct Fused {
-  ACTZIP_HD float operator()(float a, float b, float c) const { return __builtin_fmaf(a, b, c); }
+/// The operations of affine_steps() that the compiler does not know for vectors.
+struct ScalarOperations {
+  /// The greater; of a number and a NaN either will do.
+  ACTZIP_HD static float max(float a, float b) { return __builtin_fmaxf(a, b); }
+  /// a * b + c, rounded once.
+  ACTZIP_HD static float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 };
 
 /// How many steps `x` lies above the minimum, rounded to nearest even, as a fixed-point number in the lower 16 bits;
 /// what stands above them is undefined. The code of `x` is this plus, if it is noisy, the noise byte, from bit
 /// kAffineCodeBit on. Adding 2^15, or 1.5 * 2^23, leaves the number in the mantissa: no conversion instruction, which
-/// would cost four times as much on a GPU. `Float` and `Word` may also be vectors, with a `FusedMultiplyAdd` for them.
-template <bool Noisy, class Float = float, class Word = std::uint32_t, class FusedMultiplyAdd = Fused>
-ACTZIP_HD constexpr Word affine_steps(std::type_identity_t<Float> x, const AffineGroup& group,
-                                      FusedMultiplyAdd fused = {}) {
-  return __builtin_bit_cast(Word, fused(x - group.min, group.inverse, Noisy ? 0x1p15F : 0x1.8p23F));
+/// would cost four times as much on a GPU. Only what is not noisy may have a floor. `Float` and `Word` may also be
+/// vectors, with `Operations` for them.
+template <bool Noisy, class Float = float, class Word = std::uint32_t, class Operations = ScalarOperations>
+ACTZIP_HD constexpr Word affine_steps(std::type_identity_t<Float> x, const AffineGroup& group) {
+  if constexpr (!Noisy) x = Operations::max(x, group.floor);
+  return __builtin_bit_cast(Word, Operations::fused(x - group.min, group.inverse, Noisy ? 0x1p15F : 0x1.8p23F));
 }
 
 /// Bits of the number that stands for code 0: 2^14 + 256, which has a last place of 1/512; and where code 1 begins.

@@ -36,10 +36,11 @@ def floats(kind, n, dtype):
         "tiny": bell * np.float32(2.0**-20 if dtype == "f16" else 2.0**-131),
         "huge": bell * np.float32(2.0**14 if dtype == "f16" else 2.0**125),
         "nonfinite": bell.copy(),
+        "masked": np.where(np.arange(n) % 5 == 2, -np.float32(np.inf), bell * np.float32(8) - np.float32(20)),
     }[kind]
     if kind == "nonfinite":
         x[[3, n // 2]] = np.nan, np.inf
-    return ref.narrow(x.astype(np.float32), dtype, saturate=kind != "nonfinite")
+    return ref.narrow(x.astype(np.float32), dtype, saturate=kind not in ("nonfinite", "masked"))
 
 
 def elements(kind, n, dtype):
@@ -95,6 +96,9 @@ def cases():
     empty = (("affine:2", "f32"), ("rotated:2:mask", "bf16"), ("mask", "bool"), ("index", "i64"), ("copy", "f64"))
     for spec, dtype in empty:
         yield spec, dtype, dtype, "bytes", 0, 1
+    for dtype in ref.FLOATS:
+        yield "affine:8:nearest:stats=f32:floor=-32", dtype, "f32", "masked", 300, 1
+        yield "affine:4:nearest:group=32:floor=-18.3", dtype, dtype, "masked", 133, 1
 
 
 def doubtful(spec, x, dtype, segments):

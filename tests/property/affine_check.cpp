@@ -45,18 +45,19 @@ double error_in_steps(Rounding rounding) {
                                                    const Bytes& encoded, std::span<const double> decoded, DType out) {
   const auto group = static_cast<std::size_t>(spec.group.value);
   const double top = (1 << spec.bits.value) - 1;
+  const auto floored = [&](double x) { return std::max(x, static_cast<double>(spec.floor)); };
   for (std::size_t first = 0; first < original.size(); first += group) {
     const auto values = original.subspan(first, std::min(group, original.size() - first));
     const auto [lo, hi] = std::minmax_element(values.begin(), values.end());
     const Pair stats = read_stats(spec.stats, encoded, static_cast<std::int64_t>(first / group));
-    if (auto result = check_stats(spec, *lo, *hi, stats); !result) return result;
+    if (auto result = check_stats(spec, floored(*lo), floored(*hi), stats); !result) return result;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double got = decoded[first + i];
       // The operations of section 6 are rounded to binary32, the result once more to the output type.
       const double arithmetic = 4 * 0x1p-24 * (std::abs(stats.first) + (top + 1.0) * stats.second) + 0x1p-149;
       const double output = roundoff(out) * (std::abs(got) + arithmetic) + least(out) / 2;
       const double allowed = error_in_steps(spec.rounding) * stats.second + arithmetic + output;
-      if (std::abs(got - values[i]) <= allowed) continue;
+      if (std::abs(got - floored(values[i])) <= allowed) continue;
       return ::testing::AssertionFailure() << "element " << first + i << " was " << values[i] << " and became " << got
                                            << ": more than " << allowed << " apart (step " << stats.second << ")";
     }

@@ -11,7 +11,8 @@
 
 namespace actzip::testing {
 
-/// Checks statistics and values of an encoding of `original` (finite, in range), one segment, decoded as `out`.
+/// Checks statistics and values of an encoding of `original`, one segment, decoded as `out`. What is not below the
+/// spec's floor is finite and in range.
 ::testing::AssertionResult affine_keeps_its_bounds(const Affine& spec, std::span<const double> original,
                                                    const Bytes& encoded, std::span<const double> decoded, DType out);
 

@@ -84,7 +84,7 @@ TEST_F(CudaLarge, affine_codes_more_than_2_to_the_31_elements) {
     Values x;
     for (std::int64_t i = 0; i < 256; ++i) x.push_back(cycle[static_cast<std::size_t>((g * 256 + i) % kPeriod)]);
     const auto [lo, hi] = std::minmax_element(x.begin(), x.end());
-    const auto group = math::affine_group<2>(static_cast<float>(*lo), static_cast<float>(*hi), spec.stats);
+    const auto group = math::affine_group<2>(static_cast<float>(*lo), static_cast<float>(*hi), spec.stats, spec.floor);
     const Pair stats = read_stats(spec.stats, coded.encoded.read(static_cast<std::size_t>(g) * 4, 4), 0);
     EXPECT_EQ(stats.first, group.min) << "group " << g;
     EXPECT_EQ(stats.second, group.step) << "group " << g;

@@ -59,8 +59,8 @@ TEST_P(SpecialValues, constants_that_the_statistics_hold_come_back_exactly) {
       for (const double value : {1.5, -3.25, 0x1p-14, -65024.0}) {
         const std::int64_t elems = 2 * group_of(spec) + 9;
         SCOPED_TRACE(describe(spec, dtype, elems));
-        const Values x = constant(elems, value);
-        ASSERT_EQ(harness.round_trip(spec, dense(dtype, x), dtype), x);
+        const Values kept = constant(elems, std::max(value, floor_of(spec)));
+        ASSERT_EQ(harness.round_trip(spec, dense(dtype, constant(elems, value)), dtype), kept);
       }
     }
   }
@@ -128,6 +128,7 @@ TEST_P(SpecialValues, affine_represents_up_to_2_to_the_126_and_makes_nan_of_more
       const Values y = to_values(DType::f32, harness.decode(spec, encoded, DType::f32, line(elems)));
       ASSERT_TRUE(affine_keeps_its_bounds(spec, x, encoded, y, DType::f32));
       for (const double beyond : {0x1.02p126, -0x1.02p126, largest(dtype), -largest(dtype)}) {
+        if (beyond < floor_of(spec)) continue;
         x[1] = beyond;
         const Values z = harness.round_trip(spec, dense(dtype, x), dtype);
         const auto group = static_cast<std::size_t>(spec.group.value);
@@ -149,6 +150,7 @@ TEST_P(SpecialValues, nan_and_infinity_spoil_their_group_and_no_other) {
       Values x = relu(elems, 53);
       const Values clean = harness.round_trip(spec, dense(dtype, x), dtype);
       for (const double bad : {std::numeric_limits<double>::quiet_NaN(), inf, -inf}) {
+        if (bad < floor_of(spec)) continue;
         const auto where = static_cast<std::size_t>(group + 5);
         x[where] = bad;
         const Values y = harness.round_trip(spec, dense(dtype, x), dtype);

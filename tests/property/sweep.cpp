@@ -19,6 +19,11 @@ DType output_type(const CodecSpec& spec, DType encoded) {
   return std::holds_alternative<Index>(spec) ? DType::i64 : encoded;
 }
 
+double floor_of(const CodecSpec& spec) {
+  const auto* affine = std::get_if<Affine>(&spec);
+  return affine == nullptr ? Affine{}.floor : affine->floor;
+}
+
 bool uses_noise(const CodecSpec& spec) {
   if (const auto* affine = std::get_if<Affine>(&spec)) return affine->rounding != Rounding::nearest;
   return std::holds_alternative<Rotated>(spec);
@@ -41,6 +46,7 @@ std::vector<CodecSpec> further_variants() {
       result.emplace_back(Affine{Bits(bits), rounding, GroupSize(32), StatsType::f32});
     }
   }
+  result.emplace_back(Affine{Bits(8), Rounding::nearest, GroupSize(256), StatsType::f32, -32.0F});
   for (const bool mask_plane : {false, true}) {
     for (int bits = 1; bits <= 4; ++bits) {
       result.emplace_back(Rotated{Bits(bits), GroupSize(128), StatsType::bf16, mask_plane});

@@ -23,13 +23,16 @@ std::int64_t group_of(const CodecSpec& spec);
 /// A type to decode to: the one encoded, but for `index`, which does not give all it takes.
 DType output_type(const CodecSpec& spec, DType encoded);
 
+/// The floor of an `affine` that has one, else -inf.
+double floor_of(const CodecSpec& spec);
+
 /// Whether the seed matters.
 bool uses_noise(const CodecSpec& spec);
 
 /// All variants of all codecs, as the registry lists them.
 std::vector<CodecSpec> registry_variants();
 
-/// Other group sizes and statistics in f32, for some widths.
+/// Other group sizes, statistics in f32 and a floor, for some widths.
 std::vector<CodecSpec> further_variants();
 
 /// Both of the above.

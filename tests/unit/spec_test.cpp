@@ -36,6 +36,10 @@ TEST(Spec, CanonicalTextLeavesDefaultsOut) {
       {Affine{}, "affine:2"},
       {Affine{.bits = Bits(8), .rounding = Rounding::nearest}, "affine:8:nearest"},
       {Affine{Bits(4), Rounding::dithered, GroupSize(128), StatsType::f32}, "affine:4:dithered:group=128:stats=f32"},
+      {Affine{Bits(8), Rounding::nearest, GroupSize(256), StatsType::f32, -32.0F},
+       "affine:8:nearest:stats=f32:floor=-32"},
+      {Affine{.rounding = Rounding::nearest, .floor = -0x1p126F}, "affine:2:nearest:floor=-8.507059e+37"},
+      {Affine{.rounding = Rounding::nearest, .floor = 0x1p126F}, "affine:2:nearest:floor=8.507059e+37"},
       {Rotated{}, "rotated:2"},
       {Rotated{.mask_plane = true}, "rotated:2:mask"},
       {Rotated{Bits(1), GroupSize(128), StatsType::f32, true}, "rotated:1:mask:group=128:stats=f32"},
@@ -109,19 +113,20 @@ TEST(Spec, ANameAloneHasTheDefaults) {
 }
 
 TEST(Spec, DefaultsMayBeWrittenAndPartsMayComeInAnyOrder) {
-  EXPECT_EQ(parse_spec("affine:2:stochastic:group=256:stats=bf16"), CodecSpec(Affine{}));
+  EXPECT_EQ(parse_spec("affine:2:stochastic:group=256:stats=bf16:floor=-inf"), CodecSpec(Affine{}));
   EXPECT_EQ(parse_spec("affine:stats=f32:dithered:3"),
             CodecSpec(Affine{.bits = Bits(3), .rounding = Rounding::dithered, .stats = StatsType::f32}));
 }
 
 TEST(Spec, TextThatIsNoSpecIsRefusedWithWhatIsAllowed) {
   constexpr std::string_view kAffine =
-      "affine (allowed: affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32])";
+      "affine (allowed: affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X])";
   constexpr std::string_view kRotated = "rotated (allowed: rotated[:1..4][:mask][:group=128|256][:stats=bf16|f32])";
   constexpr std::string_view kMask = "mask (allowed: mask[:lo=X][:hi=X][:off=X][:on=X])";
   constexpr std::string_view kCodecs = "a codec (allowed: affine, rotated, mask, index, cast, copy)";
   constexpr std::string_view kNumber = "is not supported by mask (allowed: any number but NaN, with inf and -inf)";
   constexpr std::string_view kGroups = "is not supported by affine (allowed: 32, 64, 128, 256, 512, 1024)";
+  constexpr std::string_view kFloors = "is not supported by affine (allowed: -2^126 to 2^126, or -inf for none)";
   constexpr std::string_view kBound = "is not supported by index (allowed: 1 to 4294967296)";
   struct Case {
     std::string_view text;
@@ -153,6 +158,15 @@ TEST(Spec, TextThatIsNoSpecIsRefusedWithWhatIsAllowed) {
       {"affine:2:group=16", join("group=16", kGroups)},
       {"affine:2:group=128=1", join("group=128=1", kGroups)},
       {"affine:2:stats=f16", "stats=f16 is not supported by affine (allowed: bf16, f32)"},
+      {"affine:2:nearest:floor=low", join("floor=low", kFloors)},
+      {"affine:2:nearest:floor=nan", join("floor=nan", kFloors)},
+      {"affine:2:nearest:floor=inf", join("floor=inf", kFloors)},
+      {"affine:2:nearest:floor=-1e38", join("floor=-1e+38", kFloors)},
+      {"affine:2:nearest:floor=1e38", join("floor=1e+38", kFloors)},
+      {"affine:2:floor=-32",
+       "rounding=stochastic, floor=-32 is not supported by affine (allowed: a floor with rounding=nearest)"},
+      {"affine:2:floor=0:dithered",
+       "rounding=dithered, floor=0 is not supported by affine (allowed: a floor with rounding=nearest)"},
       {"affine:2:4", "bits is given twice (allowed: once)"},
       {"affine:2:nearest:dithered", "rounding is given twice (allowed: once)"},
       {"affine:2:group=64:group=64", "group is given twice (allowed: once)"},
@@ -191,6 +205,12 @@ TEST(Spec, ValuesOutOfRangeAreRefused) {
       {Affine{.group = GroupSize(-256)},
        "validate: 'affine:2:group=-256': group=-256 is not supported by affine (allowed: 32, 64, 128, 256, 512, "
        "1024)"},
+      {Affine{.rounding = Rounding::nearest, .floor = kNan},
+       "validate: 'affine:2:nearest:floor=nan': floor=nan is not supported by affine (allowed: -2^126 to 2^126, or "
+       "-inf for none)"},
+      {Affine{.floor = -32.0F},
+       "validate: 'affine:2:floor=-32': rounding=stochastic, floor=-32 is not supported by affine (allowed: a floor "
+       "with rounding=nearest)"},
       {Rotated{.stats = static_cast<StatsType>(2)},
        "validate: 'rotated:2:stats=unknown': stats=unknown is not supported by rotated (allowed: bf16, f32)"},
       {Mask{.off = kNan},

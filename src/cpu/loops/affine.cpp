@@ -67,8 +67,9 @@ Extremes extremes(const Storage<Type>* x, int count) {
   return {reduce(min(lo, lo2), min), reduce(max(hi, hi2), max)};
 }
 
-struct Fused {
-  Floats operator()(Floats a, float b, float c) const { return fused_multiply_add(a, broadcast(b), broadcast(c)); }
+struct VectorOperations {
+  static Floats max(Floats a, float b) { return ACTZIP_CPU_LEVEL::max(a, broadcast(b)); }
+  static Floats fused(Floats a, float b, float c) { return fused_multiply_add(a, broadcast(b), broadcast(c)); }
 };
 
 /// Quantizes and packs `count` elements, a multiple of kPackStep.
@@ -79,7 +80,7 @@ void quantize(const Storage<Type>* x, int count, const math::AffineGroup& group,
     Words codes[4];
     for (int j = 0; j < 4; ++j) {
       const int at = i + j * kLanes;
-      codes[j] = math::affine_steps<Noisy, Floats, Words>(load_widened<Type>(x + at), group, Fused{});
+      codes[j] = math::affine_steps<Noisy, Floats, Words, VectorOperations>(load_widened<Type>(x + at), group);
       if (Noisy) codes[j] += load_bytes(noise + at);
     }
     pack_lanes<Bits, math::kAffineCodeBit<Noisy> / 8>(codes, packed + i / 8 * Bits);
@@ -108,7 +109,7 @@ Measured<Type> measure(const Affine& spec, const codec::EncodeJob& job, std::int
     result.x = buffer;
   }
   const Extremes found = extremes<Type>(result.x, padded);
-  result.group = math::affine_group<Bits>(found.lo, found.hi, spec.stats);
+  result.group = math::affine_group<Bits>(found.lo, found.hi, spec.stats, spec.floor);
   return result;
 }
 
