@@ -94,6 +94,20 @@ def test_autocast_and_channels_last(torchvision, tmp_path):
     assert steps.Variant(steps.OFFLOADING, bench)._weight_casts() == 0
 
 
+def test_memory_of_a_step_on_a_gpu(torchvision, monkeypatch):
+    """The arithmetic alone; the allocator's answers are made up."""
+    bench = steps.Bench(models.residual("resnet50", classes=10, size=16), torch.device("cpu"), 8)
+    variant = steps.Variant("default", bench)
+    answers = iter([5_000, 105_000])
+    monkeypatch.setattr(bench, "device", torch.device("cuda"))
+    monkeypatch.setattr(bench, "forward", lambda scope: torch.ones((), requires_grad=True) * 2)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: next(answers))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 155_000)
+    assert variant.memory() == steps.Memory(held=100_000 - variant._weight_casts(), peak=150_000)
+
+
 def test_checkpointing_leaves_the_model_as_it_was():
     bench = steps.Bench(TINY["gcn"], torch.device("cpu"))
     saved = []
@@ -172,13 +186,13 @@ def rows_of(run, *presets, step_ms=1.0):
 
 def test_rows_measured_again_replace(tmp_path):
     path = tmp_path / "rows.json"
-    results.merge(path, "a", {"date": "1"}, rows_of("a", "plain", "default"))
-    results.merge(path, "b", {"date": "2"}, rows_of("b", "plain", "exact", step_ms=2.0))
+    results.train_file(path).merge("a", {"date": "1"}, rows_of("a", "plain", "default"))
+    results.train_file(path).merge("b", {"date": "2"}, rows_of("b", "plain", "exact", step_ms=2.0))
     content = json.loads(path.read_text())
     assert {(row["preset"], row["run"], row["step_ms"]) for row in content["rows"]} == {
         ("default", "a", 1.0), ("plain", "b", 2.0), ("exact", "b", 2.0)}
     assert content["runs"] == {"a": {"date": "1"}, "b": {"date": "2"}}
-    results.merge(path, "c", {"date": "3"}, rows_of("c", "default"))
+    results.train_file(path).merge("c", {"date": "3"}, rows_of("c", "default"))
     assert set(json.loads(path.read_text())["runs"]) == {"b", "c"}
     assert [p.name for p in tmp_path.iterdir()] == ["rows.json"]
 
@@ -207,11 +221,12 @@ def test_refused(arguments, message):
 
 
 @pytest.mark.parametrize(("model", "package"), [("swin-t", "torchvision"), ("llama", "transformers")])
-def test_a_missing_package_is_named(model, package, monkeypatch):
+def test_a_missing_package_is_named(model, package, monkeypatch, capsys):
     for name in [name for name in sys.modules if name == package or name.startswith(package + ".")] + [package]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(BenchError, match=f"pip install {package}"):
-        command("--model", model)
+    with pytest.raises(BenchError, match=f"model '{model}' needs {package}"):
+        command("--model", "gcn", "--model", model)
+    assert not capsys.readouterr().err  # before anything took time
 
 
 def test_heading_names_machine_and_versions():

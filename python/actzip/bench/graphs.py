@@ -12,7 +12,7 @@ from torch import nn
 class SymmetricProduct(torch.autograd.Function):
     """graph @ x for a symmetric graph: its gradient is the same product, and nothing but the graph is kept.
 
-    torch.sparse.mm keeps no more, but transposes the matrix in each backward.
+    torch.sparse.mm keeps no more, but its backward multiplies by the transposed matrix, which is stored by columns.
     """
 
     @staticmethod
@@ -71,4 +71,5 @@ def normalised(ends: torch.Tensor, nodes: int) -> torch.Tensor:
     first = F.pad(degree.cumsum(0), (1, 0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls its CSR tensors new
-        return torch.sparse_csr_tensor(first, column, scale[row] * scale[column], (nodes, nodes), check_invariants=False)
+        return torch.sparse_csr_tensor(
+            first, column, scale[row] * scale[column], (nodes, nodes), check_invariants=False)

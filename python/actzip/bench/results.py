@@ -1,4 +1,4 @@
-"""Rows of `train`, and the file that collects them over several runs."""
+"""Rows of `train`, and files that collect rows over several runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import dataclasses
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .errors import BenchError
-
-FORMAT = "actzip.bench train, version 1"
-KEY = ("model", "preset", "batch", "dtype", "device")
 
 
 @dataclasses.dataclass
@@ -53,34 +50,44 @@ def new_run() -> str:
     return secrets.token_hex(4)
 
 
-def check(path: Path) -> dict[str, Any]:
-    """The file's content, or an empty one. Refuses what this program did not write."""
-    if not path.parent.is_dir():
-        raise BenchError(f"{path}: there is no folder {path.parent}")
-    if not path.exists():
-        return {"format": FORMAT, "runs": {}, "rows": []}
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise BenchError(f"{path} cannot be read as JSON, and is left as it is: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BenchError(f"{path} is no file of this command (its \"format\" is not \"{FORMAT}\"), and is left as it is")
-    return content
+@dataclasses.dataclass(frozen=True)
+class ResultFile:
+    """Collects rows over several runs. Those of the same key that were measured before are replaced."""
+
+    path: Path
+    format: str  #: says whose file it is
+    key: tuple[str, ...]
+
+    def read(self) -> dict[str, Any]:
+        """The content, or an empty one. Refuses what this program did not write."""
+        if not self.path.parent.is_dir():
+            raise BenchError(f"{self.path}: there is no folder {self.path.parent}")
+        if not self.path.exists():
+            return {"format": self.format, "runs": {}, "rows": []}
+        try:
+            content = json.loads(self.path.read_text())
+        except (OSError, ValueError) as error:
+            raise BenchError(f"{self.path} cannot be read as JSON, and is left as it is: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != self.format:
+            raise BenchError(f'{self.path} has not the format "{self.format}", and is left as it is')
+        return content
+
+    def merge(self, run: str, facts: Mapping[str, Any], rows: Sequence[Any]) -> None:
+        """Adds rows, dataclasses that name their run. A run that has none left is forgotten."""
+        content = self.read()
+        added = [dataclasses.asdict(row) for row in rows]
+        replaced = {self._key_of(row) for row in added}
+        content["rows"] = [row for row in content["rows"] if self._key_of(row) not in replaced] + added
+        content["runs"][run] = dict(facts)
+        used = {row["run"] for row in content["rows"]}
+        content["runs"] = {name: known for name, known in content["runs"].items() if name in used}
+        unfinished = self.path.with_name(self.path.name + ".part")
+        unfinished.write_text(json.dumps(content, indent=1) + "\n")
+        os.replace(unfinished, self.path)  # whole or not at all
+
+    def _key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self.key)
 
 
-def merge(path: Path, run: str, facts: Mapping[str, Any], rows: Iterable[Row]) -> None:
-    """Adds rows. One that was measured before is replaced, and a run without rows forgotten."""
-    content = check(path)
-    added = [dataclasses.asdict(row) for row in rows]
-    replaced = {key_of(row) for row in added}
-    content["rows"] = [row for row in content["rows"] if key_of(row) not in replaced] + added
-    content["runs"][run] = dict(facts)
-    used = {row["run"] for row in content["rows"]}
-    content["runs"] = {name: known for name, known in content["runs"].items() if name in used}
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(unfinished, path)  # whole or not at all
-
-
-def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in KEY)
+def train_file(path: Path) -> ResultFile:
+    return ResultFile(path, "actzip.bench train, version 1", ("model", "preset", "batch", "dtype", "device"))

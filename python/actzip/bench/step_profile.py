@@ -135,7 +135,7 @@ def union_us(events: Iterable[Event]) -> float:
 def text(row: Row, plain: Row) -> str:
     """One row's profile, beside plain's unless it is that."""
     mine, other = row.profile, plain.profile or {}
-    figures = [(name, shown(other.get(name)), shown(value)) for name, value in mine.items() if name != "gpu_ms_by_kernel"]
+    figures = [(name, shown(other.get(name)), shown(mine[name])) for name in mine if name != "gpu_ms_by_kernel"]
     figures.insert(0, ("step_ms", shown(plain.step_ms), shown(row.step_ms)))
     if row is plain:
         return f"{row.model}, profile of {row.preset}\n" + table(("", row.preset), [(a, c) for a, _, c in figures])

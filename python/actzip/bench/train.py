@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baselines", action="store_true", help="also checkpointing of each block, and save_on_cpu")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="times that each way takes its turn (7)")
     parser.add_argument("--batch", type=int, metavar="N", help="images, sequences or nodes instead of the model's own")
-    parser.add_argument("--profile", action="store_true", help="also where the time of a step goes, by kernels and ranges")
+    parser.add_argument("--profile", action="store_true", help="also where the time of a step goes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="adds the rows to FILE; those measured again replace")
     devices.add_argument(parser)
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         del comparison
         free_memory()
         if options.json:
-            results.merge(options.json, run_id, facts, rows)
+            results.train_file(options.json).merge(run_id, facts, rows)
         show(rows)
     return 0
 
@@ -82,7 +82,7 @@ def check(options: argparse.Namespace, presets: Sequence[str]) -> None:
         except ValueError as error:
             raise BenchError(f"--preset {preset}: {error}") from error
     if options.json:
-        results.check(options.json)
+        results.train_file(options.json).read()
 
 
 class Comparison:
