@@ -1,0 +1,180 @@
+"""One training step in several ways: plain, compressed, checkpointed, offloaded; and what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ..session import Session
+from .errors import BenchError
+from .models import ModelSpec
+
+PLAIN, CHECKPOINTING, OFFLOADING = "plain", "checkpointing", "save_on_cpu"
+
+
+@dataclasses.dataclass
+class Memory:
+    """Of one step, in bytes; None where it cannot be told."""
+
+    held: int | None = None  #: between forward and backward, without what the weights take
+    peak: int | None = None  #: the most in the whole step, gradients included
+
+
+class Bench:
+    """A model with its data on a device, ready to step."""
+
+    def __init__(self, spec: ModelSpec, device: torch.device, batch: int | None = None) -> None:
+        self.spec, self.device, self.batch = spec, device, batch or spec.batch
+        torch.manual_seed(0)
+        try:
+            with device:  # created there: nothing is drawn on the host and moved
+                self.model = spec.make().train()
+                self.data = spec.data(self.batch)
+        except torch.OutOfMemoryError as error:
+            raise BenchError(f"weights and data do not fit into the memory of {device}: {error}") from error
+
+    def forward(self, scope: AbstractContextManager) -> torch.Tensor:
+        with torch.autocast(self.device.type, self.spec.autocast, enabled=self.spec.autocast is not None), scope:
+            return self.spec.loss(self.model, *self.data)
+
+    def step(self, scope: AbstractContextManager) -> None:
+        self.model.zero_grad(set_to_none=True)
+        self.forward(scope).backward()
+
+    def gradients(self, scope: AbstractContextManager) -> list[torch.Tensor]:
+        """Of a step that draws the same dropout masks each time."""
+        torch.manual_seed(1)
+        self.step(scope)
+        found = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        self.model.zero_grad(set_to_none=True)
+        return found
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class Variant:
+    """One way to make a step, with a scope to enter around each forward."""
+
+    def __init__(self, name: str, bench: Bench) -> None:
+        self.name, self.bench = name, bench
+        self.session = None if name in (PLAIN, CHECKPOINTING, OFFLOADING) else Session(bench.model, preset=name)
+
+    def scope(self) -> AbstractContextManager:
+        if self.name == PLAIN:
+            return nullcontext()
+        if self.name == CHECKPOINTING:
+            return checkpointed(self.bench.spec.blocks(self.bench.model))
+        if self.name == OFFLOADING:
+            return torch.autograd.graph.save_on_cpu(pin_memory=self.bench.device.type == "cuda")
+        return self.session
+
+    def step(self) -> None:
+        self.bench.step(self.scope())
+
+    def memory(self) -> Memory:
+        """Makes a step. Sessions learn in their first two: ask in the third."""
+        if self.bench.device.type != "cuda":
+            return Memory(held=self._reported())
+        device, model = self.bench.device, self.bench.model
+        model.zero_grad(set_to_none=True)
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        loss = self.bench.forward(self.scope())
+        held = torch.cuda.memory_allocated(device) - before - self._weight_casts()
+        loss.backward()
+        return Memory(held, torch.cuda.max_memory_allocated(device) - before)
+
+    def _reported(self) -> int | None:
+        """Without an allocator to ask: what sessions count. They know nothing of the other ways."""
+        if self.session is not None:
+            self.step()
+            return self.session.report().bytes_after
+        if self.name != PLAIN:
+            return None
+        dry = Session(self.bench.model, dry=True)
+        self.bench.step(dry)
+        return dry.report().bytes_before
+
+    def _weight_casts(self) -> int:
+        """Bytes of the 16-bit copies of weights that autocast makes and backward holds: they are no activations.
+
+        Those are the matrices and filters. Checkpointing makes them again for its blocks; offloading moves them.
+        """
+        if self.bench.spec.autocast is None or self.name == OFFLOADING:
+            return 0
+        model = self.bench.model
+        again = self.bench.spec.blocks(model) if self.name == CHECKPOINTING else ()
+        left_out = {id(parameter) for block in again for parameter in block.parameters()}
+        return sum(parameter.numel() * self.bench.spec.autocast.itemsize
+                   for parameter in model.parameters() if parameter.dim() > 1 and id(parameter) not in left_out)
+
+
+@contextmanager
+def checkpointed(blocks: Iterable[nn.Module]) -> Iterator[None]:
+    """Meanwhile each block keeps its input alone and computes the rest again in backward."""
+    blocks = list(blocks)
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward  # the class's own shows again
+
+
+def unless_out_of_memory(work: Callable[[], object]) -> bool:
+    """Whether there was room for it; frees what it left if not."""
+    try:
+        work()
+        return True
+    except RuntimeError as error:  # pinned memory has no error of its own
+        if "out of memory" not in str(error).lower():
+            raise
+    free_memory()
+    return False
+
+
+def free_memory() -> None:
+    """Gives everything that nobody refers to back to the device, and pinned memory to the host where torch can."""
+    gc.collect()
+    if not torch.cuda.is_available():
+        return
+    torch.cuda.empty_cache()
+    getattr(torch.accelerator, "empty_host_cache", lambda: None)()
+
+
+def fits_host(held: int) -> bool:
+    """Whether the host could take what a step holds: torch rounds each pinned buffer up to a power of two."""
+    return 2 * held < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def seconds_per_step(variant: Variant, steps: int) -> float:
+    """Forward and backward; the optimizer, the same for all, is left out."""
+    variant.bench.synchronize()
+    start = time.perf_counter()
+    for _ in range(steps):
+        variant.step()
+    variant.bench.synchronize()
+    return (time.perf_counter() - start) / steps
+
+
+def cosine(a: list[torch.Tensor], b: list[torch.Tensor]) -> float:
+    """Between two gradients of the whole model."""
+    products = torch.zeros(3, dtype=torch.float64, device=a[0].device)
+    for x, y in zip(a, b, strict=True):
+        x, y = x.flatten().double(), y.flatten().double()
+        products += torch.stack([x @ y, x @ x, y @ y])
+    xy, xx, yy = products.tolist()
+    return xy / (xx * yy) ** 0.5 if xx > 0 and yy > 0 else 0.0

@@ -1,0 +1,172 @@
+"""Time and memory of a training step: plain PyTorch, compressed, checkpointed, offloaded.
+
+A step is forward and backward; the optimizer, the same for all, is left out. All ways are measured in one process, in
+turns, so that a change of clocks hits all of them. Precision of products is torch's default (TF32 as torch has it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from ..session import Session
+from . import devices, machine, models, results, step_profile
+from .errors import BenchError
+from .results import Row
+from .steps import (CHECKPOINTING, OFFLOADING, PLAIN, Bench, Variant, cosine, fits_host, free_memory, seconds_per_step,
+                    unless_out_of_memory)
+from .table import table
+
+SLOW_S = 1.0  # a step that takes longer is repeated three times only
+BLOCK_S = 0.25  # steps are timed in blocks of about this length
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = " ".join(__doc__.split("\n\n", 1)[1].split())
+    parser.add_argument("--model", action="append", metavar="NAME", required=True,
+                        help=f"{', '.join(models.MODELS)}; may be given several times")
+    parser.add_argument("--preset", action="append", metavar="PRESET",
+                        help="of actzip.Session: default, exact, or a codec; may be given several times")
+    parser.add_argument("--baselines", action="store_true", help="also checkpointing of each block, and save_on_cpu")
+    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="times that each way takes its turn (7)")
+    parser.add_argument("--batch", type=int, metavar="N", help="images, sequences or nodes instead of the model's own")
+    parser.add_argument("--profile", action="store_true", help="also where the time of a step goes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="adds the rows to FILE; those measured again replace")
+    devices.add_argument(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    device = devices.chosen(options.device)
+    presets = list(dict.fromkeys(options.preset or ["default"]))
+    specs = {name: models.named(name) for name in options.model}
+    check(options, presets)
+    facts, run_id = machine.describe(device), results.new_run()
+    print(machine.heading(facts))
+    ways = [PLAIN, *presets] + [CHECKPOINTING, OFFLOADING] * options.baselines
+    for name, spec in specs.items():
+        comparison = Comparison(name, Bench(spec, device, options.batch), ways, facts["device"], run_id)
+        comparison.measure(options.repeats)
+        if options.profile:
+            comparison.profile()
+        rows = list(comparison.rows.values())
+        del comparison
+        free_memory()
+        if options.json:
+            results.train_file(options.json).merge(run_id, facts, rows)
+        show(rows)
+    return 0
+
+
+def show(rows: Sequence[Row]) -> None:
+    """One model's rows, plain first."""
+    print(f"\n{text(rows)}")
+    for row in rows:
+        if row.profile:
+            print(f"\n{step_profile.text(row, plain=rows[0])}")
+    sys.stdout.flush()  # the next model may fail
+
+
+def check(options: argparse.Namespace, presets: Sequence[str]) -> None:
+    """What can be refused is refused before anything takes time."""
+    for name, value in (("--repeats", options.repeats), ("--batch", options.batch)):
+        if value is not None and value < 1:
+            raise BenchError(f"{name} {value} (allowed: 1 or more)")
+    for preset in presets:
+        try:
+            Session(preset=preset)
+        except ValueError as error:
+            raise BenchError(f"--preset {preset}: {error}") from error
+    if options.json:
+        results.train_file(options.json).read()
+
+
+class Comparison:
+    """All ways to make a step of one model."""
+
+    def __init__(self, name: str, bench: Bench, ways: Sequence[str], device: str, run_id: str) -> None:
+        self.name, self.bench = name, bench
+        self.variants = {way: Variant(way, bench) for way in ways}
+        self.rows = {way: Row(name, way, bench.spec.dtype, bench.batch, device, run_id) for way in ways}
+
+    def measure(self, repeats: int) -> None:
+        exact: list[torch.Tensor] = []
+        seconds = {way: self._warm_up(way, exact) for way in self.variants}
+        exact.clear()
+        free_memory()
+        times: dict[str, list[float]] = {way: [] for way in self.variants}
+        for turn in range(repeats):
+            for way in self._alive():
+                if turn < 3 or seconds[way] <= SLOW_S:
+                    self._take_turn(way, seconds[way], times[way])
+            self._say(f"turn {turn + 1} of {repeats}")
+        for way, row in self.rows.items():
+            if not row.note:
+                row.step_ms, row.repeats = 1e3 * statistics.median(times[way]), len(times[way])
+        for row in self.rows.values():
+            row.compare(self.rows[PLAIN])
+
+    def profile(self) -> None:
+        for way in self._alive():
+            if way not in (CHECKPOINTING, OFFLOADING):
+                self._say(f"profile of {way}")
+                self.rows[way].profile = step_profile.measure(self.variants[way], self.rows[way].step_ms)
+
+    def _warm_up(self, way: str, exact: list[torch.Tensor]) -> float:
+        """Memory, gradient, and about how long a step takes. `exact` becomes the plain gradient."""
+        variant, row = self.variants[way], self.rows[way]
+        seconds = 0.0
+
+        def steps() -> None:
+            nonlocal seconds
+            variant.step()
+            variant.step()
+            memory = variant.memory()
+            row.held_bytes, row.peak_bytes = memory.held, memory.peak
+            gradients = self.bench.gradients(variant.scope())
+            if way == PLAIN:
+                exact[:] = gradients
+            row.cosine = cosine(gradients, exact) if exact else None
+            seconds = seconds_per_step(variant, 1)
+
+        self._say(f"warm-up of {way}")
+        if way == OFFLOADING and not fits_host(self.rows[PLAIN].held_bytes or 0):
+            row.note = "the host has too little memory"
+        else:
+            self._unless_out_of_memory(way, steps)
+        return seconds
+
+    def _take_turn(self, way: str, seconds: float, times: list[float]) -> None:
+        steps = max(1, min(20, round(BLOCK_S / seconds)))
+        self._unless_out_of_memory(way, lambda: times.append(seconds_per_step(self.variants[way], steps)))
+
+    def _unless_out_of_memory(self, way: str, work: Callable[[], object]) -> None:
+        if unless_out_of_memory(work):
+            return
+        row = self.rows[way]
+        row.note, row.held_bytes, row.peak_bytes, row.cosine = "out of memory", None, None, None
+        self.bench.model.zero_grad(set_to_none=True)
+        free_memory()
+
+    def _alive(self) -> list[str]:
+        return [way for way, row in self.rows.items() if not row.note]
+
+    def _say(self, phase: str) -> None:
+        print(f"{self.name}: {phase}", file=sys.stderr, flush=True)
+
+
+def text(rows: Sequence[Row]) -> str:
+    header = ("model", "preset", "dtype", "batch", "step ms", "speed", "held GiB", "smaller", "peak GiB", "smaller",
+              "cosine", "")
+    return table(header, [(
+        row.model, row.preset, row.dtype, row.batch, number(row.step_ms, ".2f"), number(row.speed_ratio, ".3f"),
+        number(row.held_bytes, ".3f", 2**30), number(row.held_ratio, ".2f"), number(row.peak_bytes, ".3f", 2**30),
+        number(row.peak_ratio, ".2f"), number(row.cosine, ".4f"), row.note) for row in rows])
+
+
+def number(value: float | None, form: str, unit: float = 1) -> str:
+    return "-" if value is None else format(value / unit, form)
