@@ -60,7 +60,8 @@ def _jpeg_records(path: Path) -> list[tuple[int, bytes]]:
     (count,) = struct.unpack_from("<I", content, 4)
     records, position = [], 8
     for i in range(count):
-        label, length = struct.unpack_from("<BI", content, position) if position + 5 <= len(content) else (0, len(content))
+        head = content[position:position + 5]
+        label, length = struct.unpack("<BI", head) if len(head) == 5 else (0, 0)
         position += 5 + length
         if position > len(content):
             raise BenchError(f"{path}: truncated: it ends within image {i} of {count}")
@@ -82,7 +83,8 @@ def _decode_jpeg(path: Path, i: int, jpeg: bytes) -> np.ndarray:
     except OSError as error:
         raise BenchError(f"{path}: image {i} is not a readable JPEG: {error}") from None
     if image.shape != (IMAGE_SIDE, IMAGE_SIDE, 3):
-        raise BenchError(f"{path}: image {i} is {image.shape[1]} x {image.shape[0]} (expected: {IMAGE_SIDE} x {IMAGE_SIDE})")
+        raise BenchError(f"{path}: image {i} is {image.shape[1]} x {image.shape[0]} "
+                         f"(expected: {IMAGE_SIDE} x {IMAGE_SIDE})")
     return image
 
 
@@ -96,8 +98,8 @@ def read_graph(nodes_path: Path, edges_path: Path) -> dict[str, np.ndarray]:
             splits.append(SPLITS.index(split))
             words.append(np.array(indices.split(), np.int64))
         except ValueError:
-            raise BenchError(f"{nodes_path}, line {number}: {line[:60]!r} (expected: label, tab, train, val, test or -, "
-                             "tab, indices of features)") from None
+            raise BenchError(f"{nodes_path}, line {number}: {line[:60]!r} "
+                             "(expected: label, tab, train, val, test or -, tab, indices of features)") from None
     features = np.zeros((len(words), 1 + max((int(row.max()) for row in words if row.size), default=0)), np.float32)
     for node, row in enumerate(words):
         features[node, row] = 1

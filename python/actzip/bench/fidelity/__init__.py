@@ -29,7 +29,8 @@ JOBS_ON_CUDA = 12
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, choices=TASKS)
-    parser.add_argument("--preset", action="append", metavar="P", help="of actzip.Session; repeatable (default: default)")
+    parser.add_argument("--preset", action="append", metavar="P",
+                        help="of actzip.Session; may be given several times (default: default)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps the runs; those it has are not run again")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="the loss curves")
@@ -68,7 +69,8 @@ def _task(options: argparse.Namespace) -> Task:
     for name, value in lengths.items():
         if name not in fields:
             other = "steps" if name == "epochs" else "epochs"
-            raise BenchError(f"--{name} {value}: {options.task} is trained for a number of {other} (allowed: --{other})")
+            raise BenchError(f"--{name} {value}: {options.task} is trained for a number of {other} "
+                             f"(allowed: --{other})")
         if not value > 0 or (fields[name] == "int" and value != int(value)):
             raise BenchError(f"--{name} {value} (allowed: more than 0"
                              f"{', without a fraction' if fields[name] == 'int' else ''})")
@@ -110,8 +112,9 @@ def _train(task: Task, jobs: list[Job], record: Record, options: argparse.Namesp
 
     def finished(result: dict[str, Any]) -> None:
         record.add({**result, "jobs": at_once})
-        outcome = f"{task.metric} {result['metric']:.{task.digits}f}" if result["metric"] is not None else "diverged"
-        print(f"{Job(result['preset'], result['seed'])}: {outcome}, {result['seconds']:.1f} s", file=sys.stderr, flush=True)
+        metric, job = result["metric"], Job(result["preset"], result["seed"])
+        outcome = "diverged" if metric is None else f"{task.metric} {metric:.{task.digits}f}"
+        print(f"{job}: {outcome}, {result['seconds']:.1f} s", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="actzip-") as arrays:
         for name, array in task.load(folder).items():

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..errors import BenchError
 from ..tasks import Task
 from .training import make_repeatable, train
 
@@ -107,6 +108,8 @@ def _work(task: Task, folder: Path, device: str, job: Job, connection: Connectio
         # Copy on write: torch wants memory that it may write to.
         data = {file.stem: torch.from_numpy(np.load(file, mmap_mode="c")).to(where) for file in folder.glob("*.npy")}
         connection.send(("finished", train(task, data, job.preset, job.seed, where, progress)))
+    except BenchError as error:
+        connection.send(("crashed", str(error)))
     except Exception:
         connection.send(("crashed", traceback.format_exc()))
 

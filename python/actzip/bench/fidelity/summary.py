@@ -27,8 +27,9 @@ def _row(task: Task, preset: str, seeds: range, runs: dict[Job, dict[str, Any]])
     notes = [f"seed {seed} diverged at step {run['diverged_at']}" for seed, run in own.items() if run["diverged_at"]]
     notes += [f"seed {seed} crashed" for seed in seeds if seed not in own]
     times_smaller = [run["bytes_before"] / run["bytes_after"] for run in own.values() if run["bytes_after"]]
+    values = list(metrics.values())
     return [
-        preset, str(len(metrics)), _mean([*metrics.values()], task.digits), _deviation([*metrics.values()], task.digits),
+        preset, str(len(values)), _mean(values, task.digits), _deviation(values, task.digits),
         "-" if preset == PLAIN else _difference(task, metrics, runs),
         _mean(times_smaller, 2),
         _mean([run["seconds"] for run in own.values()], 1), ", ".join(notes),

@@ -67,10 +67,12 @@ def train(
                 break
     seconds = time.perf_counter() - begin
     diverged = next((step for step, loss in enumerate(losses, 1) if not math.isfinite(loss)), None)
+    metric = _evaluate(trial.model, trial.evaluate) if diverged is None else None
+    if metric is not None and not math.isfinite(metric):  # the last step did it
+        metric, diverged = None, trial.steps
     report = session and session.report()
     return {
-        "task": task.name, "preset": preset, "seed": seed, "diverged_at": diverged,
-        "metric": _evaluate(trial.model, trial.evaluate) if diverged is None else None,
+        "task": task.name, "preset": preset, "seed": seed, "metric": metric, "diverged_at": diverged,
         "curve": _curve(losses if diverged is None else losses[:diverged - 1]), "seconds": seconds,
         "bytes_before": report and report.bytes_before, "bytes_after": report and report.bytes_after,
     }
