@@ -28,16 +28,16 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, dropout, causal=False) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
-        self.pooler = nn.Linear(width, width)
         self.head = nn.Linear(width, 2)
         initialise(self)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        mask = (words != PADDING)[:, None, None, :]
+        mask = words != PADDING
         x = self.dropout(self.embedding(words) + self.positions[:words.shape[1]])
         for block in self.blocks:
-            x = block(x, mask)
-        return self.head(self.dropout(torch.tanh(self.pooler(self.norm(x[:, 0])))))
+            x = block(x, mask[:, None, None, :])
+        shares = mask / mask.sum(1, keepdim=True)
+        return self.head(self.dropout((self.norm(x) * shares[:, :, None]).sum(1)))
 
 
 @dataclasses.dataclass(frozen=True)
