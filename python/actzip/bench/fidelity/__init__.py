@@ -1,0 +1,122 @@
+"""Train a task with plain PyTorch and with presets, from several seeds, and compare what comes out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ... import Session
+from .. import machine
+from ..data import find_folder, fingerprint
+from ..errors import BenchError
+from ..tasks import TASKS, Task
+from . import picture
+from .processes import Job, run_all
+from .record import Record
+from .summary import summary
+from .training import PLAIN
+
+JOBS_ON_CUDA = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", required=True, choices=TASKS)
+    parser.add_argument("--preset", action="append", metavar="P",
+                        help="of actzip.Session; may be given several times (default: default)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps the runs; those it has are not run again")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="the loss curves")
+    parser.add_argument("--device", help="cuda or cpu (default: cuda if there is one)")
+    parser.add_argument("--jobs", type=int, metavar="N",
+                        help=f"runs at a time (default: {JOBS_ON_CUDA} on CUDA, one a core on the CPU)")
+    parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: ACTZIP_DATA)")
+    parser.add_argument("--epochs", type=float, metavar="N", help="instead of the recipe's, for a quick look")
+    parser.add_argument("--steps", type=int, metavar="N", help="the same for a recipe that counts steps")
+
+
+def run(options: argparse.Namespace) -> int:
+    task, presets = _task(options), _presets(options.preset)
+    for name, value in (("--seeds", options.seeds), ("--jobs", options.jobs)):
+        if value is not None and value < 1:
+            raise BenchError(f"{name} {value} (allowed: 1 or more)")
+    if options.picture:
+        picture.check(options.picture)
+    record = Record(options.json, task)
+    # All presets of a seed before the next seed: an interrupted comparison has pairs.
+    wanted = [Job(preset, seed) for seed in range(options.seeds) for preset in (PLAIN, *presets)]
+    missing = [job for job in wanted if job not in record.runs]
+    crashed = _train(task, missing, record, options) if missing else {}
+    print(f"{machine.heading(record.facts)}\n")
+    print(summary(task, presets, options.seeds, record.runs))
+    if options.picture:
+        picture.draw(options.picture, task, presets, options.seeds, record.runs)
+    return 1 if crashed else 0
+
+
+def _task(options: argparse.Namespace) -> Task:
+    """The recipe, with the length that was asked for."""
+    kind = TASKS[options.task]
+    lengths = {name: value for name in ("epochs", "steps") if (value := getattr(options, name)) is not None}
+    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    for name, value in lengths.items():
+        if name not in fields:
+            other = "steps" if name == "epochs" else "epochs"
+            raise BenchError(f"--{name} {value}: {options.task} is trained for a number of {other} "
+                             f"(allowed: --{other})")
+        if not value > 0 or (fields[name] == "int" and value != int(value)):
+            raise BenchError(f"--{name} {value} (allowed: more than 0"
+                             f"{', without a fraction' if fields[name] == 'int' else ''})")
+        lengths[name] = int(value) if value == int(value) else value
+    return kind(**lengths)
+
+
+def _presets(given: list[str] | None) -> list[str]:
+    presets = list(dict.fromkeys(given or ["default"]))
+    for preset in presets:
+        try:
+            Session(preset=preset)
+        except ValueError as error:
+            raise BenchError(str(error)) from None
+    return presets
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cuda", "cpu"):
+        raise BenchError(f"--device {name} (allowed: cuda, cpu)")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BenchError(f"--device {name}: torch finds no CUDA device (allowed here: cpu)")
+    return device
+
+
+def _train(task: Task, jobs: list[Job], record: Record, options: argparse.Namespace) -> dict[Job, str]:
+    """Runs what is missing; gives what crashed."""
+    device = _device(options.device)
+    folder = find_folder(options.data, task.files)
+    record.begin({**machine.describe(device), "data": fingerprint(folder, task.files)})
+    at_once = options.jobs or (JOBS_ON_CUDA if device.type == "cuda" else len(os.sched_getaffinity(0)))
+    at_once = min(at_once, len(jobs))
+
+    def finished(result: dict[str, Any]) -> None:
+        record.add({**result, "jobs": at_once})
+        metric, job = result["metric"], Job(result["preset"], result["seed"])
+        outcome = "diverged" if metric is None else f"{task.metric} {metric:.{task.digits}f}"
+        print(f"{job}: {outcome}, {result['seconds']:.1f} s", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="actzip-") as arrays:
+        for name, array in task.load(folder).items():
+            np.save(Path(arrays) / f"{name}.npy", array)
+        return run_all(task, Path(arrays), str(device), jobs, at_once, finished)
