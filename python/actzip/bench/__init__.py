@@ -1,0 +1,6 @@
+"""What compression costs in a real training step, and what it does to real training.
+
+``python -m actzip.bench fidelity`` trains the same networks with and without it and compares what comes out;
+``python -m actzip.bench train`` compares time and memory of a step with plain PyTorch, checkpointing and offloading;
+``python -m actzip.bench sensitivity`` shows what each row of the policy is worth. docs/benchmarks.md has the results.
+"""
