@@ -48,8 +48,9 @@ inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 /// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
 inline constexpr std::int64_t kShortRow = 256;
 
-/// A factor that is this many times smaller than the other one is kept as it is: it is broadcast, so that its error
-/// would come again with every element it meets, and there is little to gain.
+/// A factor that is this many times smaller than the other one is broadcast. It is kept as it is: its error would come
+/// again with every element it meets, and there is little to gain. The other one gets 2 bits: it serves the gradient of
+/// the small one alone, which is a sum of that many products.
 inline constexpr std::int64_t kBroadcast = 64;
 
 /// What a user asks for at some sites, before the table is asked.
@@ -70,7 +71,7 @@ struct OperatorFacts {
   std::int64_t row_elems = 0;    ///< elements that a norm or a convolution's weight sums over; 0: not known
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
-  std::int64_t meets_elems = 0;  ///< elements of the larger factor of a product; 0: not known
+  std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: not known
   bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
 };
 
@@ -88,7 +89,7 @@ class Policy {
  public:
   /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or
   /// the text of a codec, which then serves all floating tensors alike ("affine:2"). `bits` replaces the 2 bits of the
-  /// default rows: 1 to 4 (rotated) or 8 (affine, nearest).
+  /// default rows, and raises those that have more but not as many: 1 to 4 (rotated) or 8 (affine, nearest).
   /// The first rule that matches a site holds.
   /// Throws Error(invalid_spec) naming what is allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,

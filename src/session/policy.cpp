@@ -162,16 +162,18 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
       row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
   const bool near_loss = pointwise && facts.after_model;
-  const CodecSpec spec =
-      near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest} : widened(row.spec, short_rows);
+  const bool is_summed = facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
+  const CodecSpec spec = near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
+                                   : widened(is_summed ? Rotated{.bits = Bits(2)} : row.spec, short_rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }
 
 CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
-  if (rotated == nullptr || rotated->bits != Bits(2)) return spec;
-  const int bits = std::max(bits_.value_or(rotated->bits).value, short_rows ? 4 : 1);
+  if (rotated == nullptr) return spec;
+  const int least = short_rows ? 4 : rotated->bits == Bits(2) ? 1 : rotated->bits.value;
+  const int bits = std::max(bits_.value_or(rotated->bits).value, least);
   if (bits == 8) return Affine{.bits = Bits(8), .rounding = Rounding::nearest};
   return Rotated{.bits = Bits(bits)};
 }

@@ -12,6 +12,9 @@ constexpr Rotated kThreeBits{.bits = Bits(3)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
+// Where probability is 1 its logarithm is the greatest of its group, which f32 statistics make exact; below the floor
+// it is 0 for all that a gradient can see, and masked logits, which are -inf, do not stretch their group.
+constexpr Affine kLogarithm{.bits = Bits(8), .rounding = Rounding::nearest, .stats = StatsType::f32, .floor = -32.0F};
 constexpr Cast kHalf{.to = DType::bf16};
 
 // Names of operators that share their rows.
@@ -66,11 +69,11 @@ constinit const std::array kRows = {
               Treatment::shape_only,
               {},
               "its gradient asks for the shape alone"},
-    PolicyRow{kFusedAttention, "query key", Treatment::codec, kEightBits, "passes through an exponential in backward"},
+    PolicyRow{kFusedAttention, "query key", Treatment::codec, kFourBits, "passes through an exponential in backward"},
     PolicyRow{kFusedAttention, "value result", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kFusedAttention, "*", Treatment::as_is, {}, "statistics and masks of attention are kept exactly"},
     PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
-    PolicyRow{"bmm baddbmm", "*", Treatment::codec, kEightBits, "may be q and k of attention"},
+    PolicyRow{"bmm baddbmm", "*", Treatment::codec, kFourBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kConvolutions, "*", Treatment::codec_by_row, kTwoBits, "enters linearly"},
@@ -79,7 +82,8 @@ constinit const std::array kRows = {
     PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},
     PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
     PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},
-    PolicyRow{"gelu silu silu_ mish hardswish softplus glu", "*", Treatment::pointwise, kFourBits,
+    PolicyRow{"gelu", "*", Treatment::pointwise, kThreeBits, "its slope is taken there"},
+    PolicyRow{"silu silu_ mish hardswish softplus glu", "*", Treatment::pointwise, kFourBits,
               "its slope is taken there"},
     PolicyRow{"mul mul_", "*", Treatment::pointwise, kThreeBits, "a factor of what passes through"},
     PolicyRow{"pow pow_", "self", Treatment::codec_if_whole, kTwoBits, "smooth and pointwise"},
@@ -87,8 +91,9 @@ constinit const std::array kRows = {
     // affine, because most of it may lie at the ends of its range, and there it must be exact.
     PolicyRow{"tanh tanh_ sigmoid sigmoid_", "*", Treatment::codec, kFourBitsBounded, "a curve between two limits"},
     PolicyRow{"_softmax _safe_softmax", "result", Treatment::codec, kEightBits, "result of an exponential"},
-    // bf16 and not 8 bits: masked logits are -inf here, and stay so in bf16.
-    PolicyRow{"_log_softmax logsumexp logaddexp logaddexp2", "*", Treatment::codec_if_large, kHalf,
+    PolicyRow{"_log_softmax", "*", Treatment::codec_if_large, kLogarithm, "logarithms of probabilities"},
+    // bf16 and not 8 bits: they may be -inf, and stay so in bf16.
+    PolicyRow{"logsumexp logaddexp logaddexp2", "*", Treatment::codec_if_large, kHalf,
               "a logarithm, which may be -inf"},
     // bf16 and not 8 bits: what divides needs its error small against itself, not against its neighbours.
     PolicyRow{"sqrt sqrt_ div div_ log log_ log2 log10", "*", Treatment::codec_if_large, kHalf,

@@ -138,7 +138,7 @@ TEST_F(SessionTest, OtherVersionOtherMemoryOtherBlob) {
 TEST_F(SessionTest, ALessFaithfulBlobDoesNotServe) {
   const FakeTensor x;
   const Kept coarse = keep("addmm", "mat1", x.saved());
-  const Kept fine = keep("bmm", "self", x.saved());
+  const Kept fine = keep("_softmax", "result", x.saved());
   EXPECT_NE(fine.blob, coarse.blob);
   EXPECT_EQ(keep("gelu", "self", x.saved()).how, Keep::encoded);
   EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:2", "affine:8:nearest", "shared"}));
@@ -180,7 +180,7 @@ TEST_F(SessionTest, TheFirstSaverLearnsWhatTheOthersAskFor) {
   for (const auto& step : expected) {
     session->begin_step();
     const Kept coarse = keep("addmm", "mat1", x.saved());
-    const Kept fine = keep("bmm", "self", x.saved());
+    const Kept fine = keep("_softmax", "result", x.saved());
     EXPECT_EQ(codecs(), step);
     EXPECT_EQ(session->report().bytes_before, x.values.size() * sizeof(float)) << "the same memory counts once";
   }
@@ -193,7 +193,7 @@ TEST_F(SessionTest, AReluLearnsNothingThatHasNoMask) {
     session->begin_step();
     const Kept mask = keep("relu", "result", x.saved());
     const Kept layer = keep("convolution", "input", x.saved());
-    const Kept product = keep("bmm", "self", x.saved());
+    const Kept product = keep("_softmax", "result", x.saved());
     EXPECT_EQ(codecs(), step == 0 ? (std::vector<std::string>{"mask", "rotated:2:mask", "affine:8:nearest"})
                                   : (std::vector<std::string>{"rotated:2:mask", "shared", "affine:8:nearest"}));
   }

@@ -194,7 +194,7 @@ std::int64_t window(const c10::TensorImpl* input, int dimensions) {
 }
 
 /// What the arguments say about limits, factors and bounds. Positions are those of torch's schemas.
-OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* parent) {
+OperatorFacts facts_of(std::string_view op, SlotCode slot, const Frame& frame, const Frame* parent) {
   OperatorFacts facts;
   if (op.starts_with("hardtanh")) {
     facts.lower = static_cast<float>(frame.numbers[1]);
@@ -204,9 +204,8 @@ OperatorFacts facts_of(std::string_view op, const Frame& frame, const Frame* par
   } else if (op.starts_with("dropout.")) {
     facts.factor = 1.0F / static_cast<float>(1.0 - parent->numbers[1]);
   } else if (op == "mul" || op == "mul_") {
-    for (int i = 0; i < 2; ++i) {
-      if (frame.tensors[i] != nullptr) facts.meets_elems = std::max(facts.meets_elems, frame.tensors[i]->numel());
-    }
+    const c10::TensorImpl* other = slot.value == 0 || slot.value == 1 ? frame.tensors[1 - slot.value] : nullptr;
+    if (other != nullptr) facts.meets_elems = other->numel();
   } else if (op.starts_with("pow")) {
     facts.exponent = static_cast<float>(frame.numbers[1]);
   } else if (op == "native_layer_norm" || op == "_fused_rms_norm") {
@@ -258,7 +257,7 @@ Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameter
   }
   const SlotCode slot = slot_of(tensor, frame);
   const OperatorInfo* info = is_beside_softmax(frame, slot) ? &operator_info(frame, kSoftmax) : frame.info;
-  return {info, slot, frame.parameter, facts_of(info->name, frame, parent)};
+  return {info, slot, frame.parameter, facts_of(info->name, slot, frame, parent)};
 }
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot) {
