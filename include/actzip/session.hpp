@@ -124,9 +124,10 @@ class Blob;
 
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
 struct Kept {
-  Keep how = Keep::as_is;            ///< as_is: the adapter keeps the tensor itself, and this beside it
-  bool as_mask = false;              ///< the blob holds values, but this saver asked for the mask alone
-  std::shared_ptr<const Blob> blob;  ///< null if nothing was encoded and nothing can be shared
+  Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
+  bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
+  std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
+  std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
 };
 
 /// The elements of an encoded tensor, dense, in the memory order and of the type in which they were saved.
@@ -135,9 +136,6 @@ struct Kept {
 /// Requires kept.how == encoded. Throws Error as decode() does, with the site's name; and Error(index_out_of_bound) if
 /// it is known by now that an index which this site kept lay outside its bound.
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
-
-/// Name of the site that a kept tensor comes from, for messages and profiles; valid as long as `kept`.
-const std::string& site_name(const Kept& kept);
 
 namespace session {
 class State;

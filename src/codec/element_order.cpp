@@ -137,7 +137,14 @@ Shape Shape::contiguous(std::initializer_list<std::int64_t> sizes) {
   return shape;
 }
 
-std::int64_t unique_elems(const Shape& shape) { return format::element_order(shape).elems; }
+std::int64_t unique_elems(const Shape& shape) {
+  if (!check_not_empty(shape)) return 0;
+  std::int64_t elems = 1;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(shape.rank); ++d) {
+    if (shape.strides[d] > 0) elems = multiply(elems, shape.sizes[d], "number of elements");
+  }
+  return elems;
+}
 
 Shape compact(const Shape& shape) {
   if (format::element_order(shape).dense()) return shape;

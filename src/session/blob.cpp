@@ -52,12 +52,10 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   try {
     decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, contents.seed, stream);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", *contents.site, error.what()));
+    throw Error(error.code(), fmt::format("{}: {}", *kept.site, error.what()));
   }
   cache.put(key, values);
   return values;
 }
-
-const std::string& site_name(const Kept& kept) { return *kept.blob->contents().site; }
 
 }  // namespace actzip

@@ -17,6 +17,9 @@ namespace actzip::session {
 
 namespace {
 
+/// Bytes of a tensor kept as it is, below which it costs more to find it again than to keep it twice.
+constexpr std::size_t kWorthSharing = 4096;
+
 std::string codec_text(const Outcome& outcome) {
   switch (outcome.kind) {
     case Outcome::Kind::as_is: return "as is";
@@ -169,28 +172,36 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
     kept = keep_memory(site, tensor, choice, stream, memory, outcome);
   }
   record(site, tensor, outcome);
+  kept.site = {shared_from_this(), &site.name};
   return kept;
 }
 
 /// Activations hold memory of their own: shared with an earlier save, kept as they are, encoded, or let go.
 Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream,
                         Memory& memory, Outcome& outcome) {
+  const std::size_t bytes = tensor_bytes(tensor);
+  if (choice.keep == Keep::as_is && bytes < kWorthSharing) {
+    outcome.before = outcome.after = bytes;
+    return {};
+  }
   ShareKeys keys = options_.only.empty() ? share_keys(tensor, stream) : ShareKeys();
   const Want want = want_of(choice);
   const Found found = shared.find(keys, want);
   if (choice.keep == Keep::shape_only) {
     outcome.kind = Outcome::Kind::shape_only;
-    outcome.before = found.blob ? 0 : tensor_bytes(tensor);
-    return {options_.dry ? Keep::as_is : Keep::shape_only, false, nullptr};
+    outcome.before = found.blob ? 0 : bytes;
+    return {.how = options_.dry ? Keep::as_is : Keep::shape_only};
   }
   if (found.blob) {
     const Blob::Contents& have = found.blob->contents();
     outcome.kind = Outcome::Kind::shared;
     outcome.shared_with = have.site;
-    return {have.how, have.how == Keep::encoded && asks_for_plane(choice, *found.blob), found.blob};
+    return {.how = have.how,
+            .as_mask = have.how == Keep::encoded && asks_for_plane(choice, *found.blob),
+            .blob = found.blob};
   }
-  outcome.after = tensor_bytes(tensor);
-  outcome.before = found.weaker != nullptr ? 0 : outcome.after;  // the same memory counts once
+  outcome.after = bytes;
+  outcome.before = found.weaker != nullptr ? 0 : bytes;  // the same memory counts once
   const Want have = to_store(site, want, found);
   std::shared_ptr<Blob> blob;
   if (have.how == Keep::encoded) {
@@ -210,7 +221,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
   blob->site = &site;
   shared.insert(*blob);
-  return {how, how == Keep::encoded && asks_for_plane(choice, *blob), blob};
+  return {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(choice, *blob), .blob = blob};
 }
 
 /// Memory that several sites save is kept once, as the most faithful of them asks. The first of them cannot know; so

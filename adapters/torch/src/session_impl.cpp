@@ -70,8 +70,8 @@ c10::OptionalDeviceGuard guard_for(c10::Device device) {
 void Packed::check_version() const {
   if (!has_version_ || counter_.current_version() == version_) return;
   TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
-              kept_.blob ? "what " + site_name(kept_) + " saved" : std::string("a saved tensor"), " is at version ",
-              counter_.current_version(), "; expected version ", version_, " instead.");
+              "what ", *kept_.site, " saved is at version ", counter_.current_version(), "; expected version ",
+              version_, " instead.");
 }
 
 at::Tensor Packed::unpack() const {
@@ -87,7 +87,7 @@ at::Tensor Packed::restored() const {
     return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
                              at::TensorOptions().dtype(type_).device(device_));
   }
-  const ProfileRange range("decode", site_name(kept_));
+  const ProfileRange range("decode", *kept_.site);
   const Allocation values = restore(kept_, current_stream(device_), torch_memory());
   const OwnedStorage& owner = owner_of(values);
   at::Tensor tensor = tensor_on(owner.storage, type_, shape_);
@@ -204,7 +204,7 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   if (packed.kept_.how == Keep::as_is) {
-    packed.as_is_ = tensor.tensor_data();  // not the tensor itself: a result would hold its own node
+    packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;
   }
   packed.shape_ = compact(saved.view.shape);
