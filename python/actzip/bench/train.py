@@ -164,8 +164,13 @@ def text(rows: Sequence[Row]) -> str:
               "cosine", "")
     return table(header, [(
         row.model, row.preset, row.dtype, row.batch, number(row.step_ms, ".2f"), number(row.speed_ratio, ".3f"),
-        number(row.held_bytes, ".3f", 2**30), number(row.held_ratio, ".2f"), number(row.peak_bytes, ".3f", 2**30),
-        number(row.peak_ratio, ".2f"), number(row.cosine, ".4f"), row.note) for row in rows])
+        number(row.held_bytes, ".3f", 2**30), times(row.held_ratio), number(row.peak_bytes, ".3f", 2**30),
+        times(row.peak_ratio), number(row.cosine, ".4f"), row.note) for row in rows])
+
+
+def times(value: float | None) -> str:
+    """How many times smaller. Offloading leaves next to nothing, and the quotient says nothing then."""
+    return ">999" if value is not None and value >= 1000 else number(value, ".2f")
 
 
 def number(value: float | None, form: str, unit: float = 1) -> str:
