@@ -18,6 +18,7 @@ namespace actzip {
 /// What one row of the table does with a tensor.
 enum class Treatment : std::uint8_t {
   as_is,           ///< kept as it is
+  exactly,         ///< the same, and no rule changes it: a kernel relies on its very memory
   shape_only,      ///< backward asks for its shape alone: nothing is kept
   codec,           ///< the row's codec
   pointwise,       ///< the row's codec; after the model, in a loss, 8 bits: all gradients pass through it
@@ -49,8 +50,8 @@ inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 inline constexpr std::int64_t kShortRow = 256;
 
 /// A factor that is this many times smaller than the other one is broadcast. It is kept as it is: its error would come
-/// again with every element it meets, and there is little to gain. The other one gets 2 bits: it serves the gradient of
-/// the small one alone, which is a sum of that many products.
+/// again with every element it meets, and there is little to gain. Beside a small parameter the other one gets 2
+/// bits: it serves that parameter's gradient alone, a sum of as many products.
 inline constexpr std::int64_t kBroadcast = 64;
 
 /// What a user asks for at some sites, before the table is asked.
@@ -72,6 +73,7 @@ struct OperatorFacts {
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
   std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: not known
+  bool meets_parameter = false;  ///< that factor is a parameter
   bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
 };
 
@@ -88,10 +90,9 @@ struct Choice {
 class Policy {
  public:
   /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or
-  /// the text of a codec, which then serves all floating tensors alike ("affine:2"). `bits` replaces the 2 bits of the
-  /// default rows, and raises those that have more but not as many: 1 to 4 (rotated) or 8 (affine, nearest).
-  /// The first rule that matches a site holds.
-  /// Throws Error(invalid_spec) naming what is allowed.
+  /// the text of a codec, which then takes the place of all others of the table, masks included ("affine:2"). `bits`
+  /// replaces the 2 bits of the default rows, and raises those that have more but not as many: 1 to 4 (rotated) or 8
+  /// (affine, nearest). The first rule that matches a site holds. Throws Error(invalid_spec) naming what is allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,
                   std::span<const Rule> rules = {});
 

@@ -107,20 +107,22 @@ Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<cons
 }
 
 const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const std::string& site) const {
-  const std::string place = fmt::format("{}.{}", op, slot);
-  const auto rule = std::ranges::find_if(rules_, [&](const OwnRow& own) {
-    return ::fnmatch(own.sites.c_str(), place.c_str(), 0) == 0 || ::fnmatch(own.sites.c_str(), site.c_str(), 0) == 0;
-  });
-  if (rule != rules_.end() && rule->row) return *rule->row;
   const auto rows = policy_table();
   const auto found = std::ranges::find_if(
       rows, [&](const PolicyRow& row) { return in_list(op, row.operators) && in_list(slot, row.slots); });
-  return found == rows.end() ? rows.back() : *found;
+  const PolicyRow& own = found == rows.end() ? rows.back() : *found;
+  if (own.treatment == Treatment::exactly) return own;
+  const std::string place = fmt::format("{}.{}", op, slot);
+  const auto rule = std::ranges::find_if(rules_, [&](const OwnRow& candidate) {
+    const char* const pattern = candidate.sites.c_str();
+    return ::fnmatch(pattern, place.c_str(), 0) == 0 || ::fnmatch(pattern, site.c_str(), 0) == 0;
+  });
+  return rule != rules_.end() && rule->row ? *rule->row : own;
 }
 
 Choice Policy::choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {
   if (row.treatment == Treatment::ruled && std::holds_alternative<Copy>(row.spec)) return as_is(row.reason);
-  if (row.treatment == Treatment::shape_only && !uniform_) return {.keep = Keep::shape_only, .reason = row.reason};
+  if (row.treatment == Treatment::shape_only) return {.keep = Keep::shape_only, .reason = row.reason};
   if (dtype == DType::boolean) return {.keep = Keep::encoded, .spec = Mask{}, .reason = "booleans take one bit"};
   if (is_integer(dtype)) return choose_integer(row, dtype, facts);
   if (dtype == DType::f64) return as_is("no codec takes f64");
@@ -133,16 +135,17 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
       return as_is("its own type is as small");
     return {.keep = Keep::encoded, .spec = row.spec, .reason = row.reason};
   }
-  if (uniform_) {
-    if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
-    return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};
-  }
   switch (row.treatment) {
-    case Treatment::sign: return {.keep = Keep::encoded, .spec = Mask{}, .reason = row.reason, .not_negative = true};
+    case Treatment::sign:
+      if (uniform_) break;
+      return {.keep = Keep::encoded, .spec = Mask{}, .reason = row.reason, .not_negative = true};
     case Treatment::interval:
+      if (uniform_) break;
       if (!(facts.lower < facts.upper)) return as_is("its limits leave nothing between them");
       return {.keep = Keep::encoded, .spec = interval_mask(facts), .reason = row.reason};
-    case Treatment::scaled_mask: return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};
+    case Treatment::scaled_mask:
+      if (uniform_) break;
+      return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};
     case Treatment::codec_if_large:
       if (elems < kLargeElems) return as_is("small, and its gradient is sensitive");
       break;
@@ -158,11 +161,15 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
   }
   if (lossless_) return as_is("preset 'exact' changes no value");
   if (facts.meets_elems >= kBroadcast * elems) return as_is("small beside what it is multiplied with");
+  if (uniform_) {
+    if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
+    return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};
+  }
   const bool short_rows =
       row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
   const bool near_loss = pointwise && facts.after_model;
-  const bool is_summed = facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
+  const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
   const CodecSpec spec = near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
                                    : widened(is_summed ? Rotated{.bits = Bits(2)} : row.spec, short_rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");

@@ -21,10 +21,10 @@ constexpr Cast kHalf{.to = DType::bf16};
 constexpr std::string_view kLinear = "linear addmm mm matmul addbmm";
 constexpr std::string_view kConvolutions =
     "convolution* cudnn_convolution* _convolution* mkldnn_convolution* thnn_conv* slow_conv*";
-constexpr std::string_view kNorms =
+constexpr std::string_view kBatchNorms =
     "native_batch_norm* cudnn_batch_norm* miopen_batch_norm* batch_norm* "
-    "_native_batch_norm* _batch_norm* native_layer_norm native_group_norm "
-    "_fused_rms_norm instance_norm";
+    "_native_batch_norm* _batch_norm*";
+constexpr std::string_view kRowNorms = "native_layer_norm native_group_norm _fused_rms_norm instance_norm";
 constexpr std::string_view kFusedAttention =
     "_scaled_dot_product_* _flash_attention_* _efficient_attention_* "
     "_cudnn_attention_*";
@@ -71,14 +71,18 @@ constinit const std::array kRows = {
               "its gradient asks for the shape alone"},
     PolicyRow{kFusedAttention, "query key", Treatment::codec, kFourBits, "passes through an exponential in backward"},
     PolicyRow{kFusedAttention, "value result", Treatment::codec, kTwoBits, "enters linearly"},
-    PolicyRow{kFusedAttention, "*", Treatment::as_is, {}, "statistics and masks of attention are kept exactly"},
+    // Masks are padded so that rows are aligned: a kernel fails on a copy that is not.
+    PolicyRow{kFusedAttention, "*", Treatment::exactly, {}, "statistics and masks of attention are kept exactly"},
     PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kFourBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kConvolutions, "*", Treatment::codec_by_row, kTwoBits, "enters linearly"},
-    PolicyRow{kNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},
-    PolicyRow{kNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
+    PolicyRow{kBatchNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a batch norm"},
+    // Every gradient below passes through it, and no batch averages its error.
+    PolicyRow{kRowNorms, "input", Treatment::codec_by_row, kThreeBits, "input of a norm"},
+    PolicyRow{kBatchNorms, "*", Treatment::as_is, {}, "statistics and weights of a batch norm are kept exactly"},
+    PolicyRow{kRowNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
     PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},
     PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
     PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},

@@ -203,6 +203,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   outcome.after = bytes;
   outcome.before = found.weaker != nullptr ? 0 : bytes;  // the same memory counts once
   const Want have = to_store(site, want, found);
+  if (have.how != want.how) outcome.reason = "as a later saver of the same memory asks";
   std::shared_ptr<Blob> blob;
   if (have.how == Keep::encoded) {
     outcome.kind = Outcome::Kind::encoded;

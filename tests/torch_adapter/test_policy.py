@@ -70,6 +70,34 @@ def test_logarithms_of_probabilities(masked):
     assert (actual - expected).square().sum() < 2e-3 * expected.square().sum()
 
 
+def test_what_serves_a_parameters_gradient_alone_takes_two_bits():
+    """A norm's weight sums over all rows; a gate does not, nor does what other gradients pass through."""
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(64))
+
+        def forward(self, x):
+            return x * self.weight + x * x.sum(1, keepdim=True)
+
+    model = Scale()
+    session = actzip.Session(model)
+    with session:
+        output = model(image(64, 64))
+    output.sum().backward()
+    first, second = (site for site in session.report().sites if site.slot == "self")
+    assert first.codec == "rotated:2" and second.codec == "rotated:3"
+
+
+@pytest.mark.parametrize("options", [{"preset": "affine:2"}, {"rules": {"*": "rotated:4"}}])
+def test_masks_of_attention_stay_whatever_is_asked_for(options):
+    """Kernels rely on their padding."""
+    q, mask = image(2, 4, 32, 32), torch.randn(2, 4, 32, 32)
+    found = sites(lambda q: F.scaled_dot_product_attention(q, q * 2, q * 3, attn_mask=mask), q, **options)
+    assert [site.codec for name, site in found.items() if name.endswith(".attn_mask")] == ["as is"]
+    assert [site.codec for name, site in found.items() if name.endswith(".query")] != ["as is"]
+
+
 def test_a_factor_that_is_broadcast_stays_as_it_is():
     """Rotary positions: one small table meets every head of every sample, and so would its error."""
     table, heads = torch.randn(1, 1, 64, 32), image(8, 8, 64, 32)

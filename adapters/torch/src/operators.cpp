@@ -206,6 +206,7 @@ OperatorFacts facts_of(std::string_view op, SlotCode slot, const Frame& frame, c
   } else if (op == "mul" || op == "mul_") {
     const c10::TensorImpl* other = slot.value == 0 || slot.value == 1 ? frame.tensors[1 - slot.value] : nullptr;
     if (other != nullptr) facts.meets_elems = other->numel();
+    facts.meets_parameter = frame.parameter != nullptr;
   } else if (op.starts_with("pow")) {
     facts.exponent = static_cast<float>(frame.numbers[1]);
   } else if (op == "native_layer_norm" || op == "_fused_rms_norm") {
