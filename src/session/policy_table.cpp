@@ -79,7 +79,7 @@ constinit const std::array kRows = {
     PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
     PolicyRow{kConvolutions, "*", Treatment::codec_by_row, kTwoBits, "enters linearly"},
     PolicyRow{kBatchNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a batch norm"},
-    // Every gradient below passes through it, and no batch averages its error.
+    // Every gradient below passes through it.
     PolicyRow{kRowNorms, "input", Treatment::codec_by_row, kThreeBits, "input of a norm"},
     PolicyRow{kBatchNorms, "*", Treatment::as_is, {}, "statistics and weights of a batch norm are kept exactly"},
     PolicyRow{kRowNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
