@@ -28,7 +28,8 @@ Frontier frontier_of(const Problem& all) {
   for (std::size_t item = 0; item < all.items(); ++item) {
     order.clear();
     for (std::uint32_t i = all.first[item]; i < all.first[item + 1]; ++i) order.push_back(i);
-    std::ranges::sort(order, {}, [&](std::uint32_t i) { return std::tuple(all.options[i].weight, all.options[i].cost, i); });
+    std::ranges::sort(order, {},
+                      [&](std::uint32_t i) { return std::tuple(all.options[i].weight, all.options[i].cost, i); });
     double least = std::numeric_limits<double>::infinity();
     for (const std::uint32_t i : order) {
       if (all.options[i].cost >= least) continue;

@@ -9,6 +9,10 @@
 #include <limits>
 #include <random>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "actzip/codec.hpp"
@@ -232,8 +236,7 @@ TEST(Plan, HoldsWithExtremeNumbers) {
 
 TEST(Plan, SaysHowMuchIsNeeded) {
   const Items items = {site(4096, 1.0), site(2048, 1.0)};
-  test::expect_error(ErrorCode::budget_too_small,
-                     "plan: 0.5 bits an element are too few: the cheapest choices need 1",
+  test::expect_error(ErrorCode::budget_too_small, "plan: 0.5 bits an element are too few: the cheapest choices need 1",
                      [&] { (void)solve_plan(items, AverageBits{0.5}); });
   const std::size_t least = least_bytes(items);
   test::expect_error(ErrorCode::budget_too_small,
@@ -270,8 +273,8 @@ TEST(PlanChoices, AreThoseOfTheRegistry) {
     EXPECT_EQ(choice.bytes, encoded_bytes(choice.spec, DType::bf16, 10000));
     EXPECT_EQ(choice.error, expected_error(choice.spec));
   }
-  EXPECT_EQ(specs, (std::vector<std::string>{"rotated:1", "rotated:2", "rotated:3", "rotated:4", "affine:8:nearest",
-                                             "copy"}));
+  EXPECT_EQ(specs,
+            (std::vector<std::string>{"rotated:1", "rotated:2", "rotated:3", "rotated:4", "affine:8:nearest", "copy"}));
   EXPECT_EQ(to_string(plan_choices(DType::f32, 10, true).at(1).spec), "rotated:2:mask");
   EXPECT_EQ(plan_choices(DType::f32, 10, true).size(), 5U);
 }
@@ -288,17 +291,26 @@ TEST(UniformVariance, IsThatOfOneWidthOrAMixtureOfTwo) {
   EXPECT_EQ(uniform_variance(items, TotalBytes{SIZE_MAX}), 0.0);
 }
 
-// ---- 5,000 items ------------------------------------------------------------------------------------------------------
+// ---- 5,000 items
+// ------------------------------------------------------------------------------------------------------
 
-double milliseconds(const Items& items, const Budget& budget) {
-  double best = std::numeric_limits<double>::infinity();
-  for (int repeat = 0; repeat < 5; ++repeat) {
+#if defined(__SANITIZE_ADDRESS__)
+constexpr double kMostMilliseconds = 200;
+#else
+constexpr double kMostMilliseconds = 10;
+#endif
+
+/// The plan, and the least time of several that it took: other tests may run beside this one.
+std::pair<Plan, double> timed_plan(const Items& items, const Budget& budget) {
+  Plan plan;
+  double least = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < 10; ++repeat) {
     const auto start = std::chrono::steady_clock::now();
-    const Plan plan = solve_plan(items, budget);
-    best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-    EXPECT_EQ(plan.choices.size(), items.size());
+    plan = solve_plan(items, budget);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    least = std::min(least, took.count());
   }
-  return best;
+  return {plan, least};
 }
 
 Items many(std::string_view kind) {
@@ -323,20 +335,39 @@ Items many(std::string_view kind) {
 TEST(Plan, OfThousandsIsOptimalInMilliseconds) {
   for (const char* kind : {"sites of a network", "sites of any size", "samples of equal size", "nothing known"}) {
     const Items items = many(kind);
-    for (const double bits : {1.25, 1.5, 2.0, 3.3}) {
-      const auto bytes = TotalBytes{static_cast<std::size_t>(bits / 1.9 * static_cast<double>(least_bytes(items)))};
-      for (const Budget& budget : {Budget{AverageBits{bits}}, Budget{bytes}}) {
-        if (budget.index() == 1 && bits < 1.9) continue;
-        const Plan plan = solve_plan(items, budget);
-        const double took = milliseconds(items, budget);
-        const std::string what = fmt::format("{}, {} {}", kind, bits, budget.index() == 0 ? "bits" : "as bytes");
-        fmt::print("{:40} {:6.2f} ms, gap {:.1e}{}\n", what, took, 1 - plan.least_variance / plan.variance,
-                   plan.optimal ? "" : ", not proven");
+    for (const double share : {1.25, 1.5, 2.0, 3.3}) {
+      const auto bytes = static_cast<std::size_t>(share * static_cast<double>(least_bytes(items)));
+      for (const Budget& budget : {Budget{AverageBits{share}}, Budget{TotalBytes{bytes}}}) {
+        const auto [plan, took] = timed_plan(items, budget);
+        const bool in_bits = std::holds_alternative<AverageBits>(budget);
+        const std::string what = fmt::format("{}, {} {}", kind, share, in_bits ? "bits" : "times the least bytes");
+        fmt::print("{:50} {:6.2f} ms\n", what, took);
         EXPECT_TRUE(plan.optimal) << what;
-        EXPECT_LT(took, 10.0) << what;
+        EXPECT_LT(took, kMostMilliseconds) << what;
       }
     }
   }
+}
+
+// Sums of many sizes without a common unit, each as good as the other: there is no time to prove which is the closest.
+TEST(Plan, SaysWhatCouldBeBetterWhereItCannotProveThatNothingIs) {
+  Random random(5);
+  Items items;
+  for (int i = 0; i < 300; ++i) {
+    const auto elems = static_cast<std::int64_t>(random.wide(3, 8));
+    items.push_back(site(elems, static_cast<double>(elems)));
+  }
+  int unproven = 0;
+  for (const double bits : {1.2, 1.4, 1.6, 1.8, 2.2, 2.4, 2.6}) {
+    const auto [plan, took] = timed_plan(items, AverageBits{bits});
+    unproven += plan.optimal ? 0 : 1;
+    EXPECT_LE(plan.average_bits, bits);
+    EXPECT_LE(plan.least_variance, plan.variance);
+    EXPECT_LT(plan.variance, plan.least_variance * (1 + 1e-5));
+    EXPECT_EQ(plan.optimal, plan.variance <= plan.least_variance * (1 + 2e-12));
+    EXPECT_LT(took, 4 * kMostMilliseconds);
+  }
+  EXPECT_GT(unproven, 0) << "the case is too easy to test anything";
 }
 
 }  // namespace
