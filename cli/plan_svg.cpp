@@ -41,6 +41,14 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
+/// Cut between characters, of which UTF-8 continues all bytes that begin with the bits 10.
+std::string shortened(const std::string& name) {
+  if (name.size() <= kMostNameLength) return name;
+  std::size_t end = kMostNameLength - 3;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0U) == 0x80U) --end;
+  return name.substr(0, end) + "...";
+}
+
 /// A scale of powers, from `low` at the bottom of the plot to `high` at its top.
 struct LogScale {
   double low;
@@ -106,9 +114,8 @@ class Picture {
     add(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{:.1f}" fill="{}"><title>{}: {}</title></rect>)",
         centre(site) - width / 2, top, width, kBottom - top, kBarColour, escaped(name), kept_as(result_.choice(site)));
     if (!named_) return;
-    const std::string shown = name.size() <= kMostNameLength ? name : name.substr(0, kMostNameLength - 3) + "...";
     add(R"svg(<text transform="translate({:.1f} {}) rotate(-90)" text-anchor="end">{}</text>)svg", centre(site) + 4,
-        kBottom + 8, escaped(shown));
+        kBottom + 8, escaped(shortened(name)));
   }
 
   [[nodiscard]] double sensitivity(std::size_t site) const {

@@ -143,6 +143,7 @@ std::vector<PlanChoice> plan_choices(DType dtype, std::int64_t elems, bool mask_
   specs.emplace_back(Copy{});
 
   std::vector<PlanChoice> choices;
+  choices.reserve(specs.size());
   for (const CodecSpec& spec : specs) {
     choices.push_back({.spec = spec,
                        .bits = code_bits(spec, dtype),
