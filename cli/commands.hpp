@@ -11,6 +11,7 @@ using Action = std::function<int()>;
 
 void add_codecs_command(CLI::App& program, Action& action);
 void add_doctor_command(CLI::App& program, Action& action);
+void add_plan_command(CLI::App& program, Action& action);
 void add_bench_command(CLI::App& program, Action& action);
 
 }  // namespace actzip::cli

@@ -16,6 +16,7 @@ LAW = {
     "src/cpu": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/job.hpp", "cpu/"],
     "src/cuda": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/job.hpp", "cuda/"],
     "src/codec": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/", "cpu/backend.hpp", "cuda/backend.hpp"],
+    "src/plan": ["actzip/", "plan/"],
     "src/store": ["actzip/", "store/"],
     "src/session": ["actzip/", "format/", "store/", "session/"],
     "src": ["actzip/"],
@@ -48,7 +49,7 @@ def problem(path, folder, quote, name):
         return None
     if folder == "include/actzip" and not re.fullmatch(r"[a-z_0-9]+", name):
         return "is not of the standard library, the only one public headers may use"
-    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/store", "src/session", "src") and name.startswith(CUDA_HEADERS):
+    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/plan", "src/store", "src/session", "src") and name.startswith(CUDA_HEADERS):
         return "is CUDA's; it belongs into src/cuda"
     return None
 

@@ -18,6 +18,8 @@ enum class ErrorCode : int {
   backend_unavailable = 8,  ///< a device this build or this machine does not have
   cuda_failure = 9,         ///< the CUDA runtime refused a launch
   index_out_of_bound = 10,  ///< an operator was given an index outside the bound that its arguments state
+  invalid_plan = 11,        ///< an item, a choice or a budget of a plan that is out of its range
+  budget_too_small = 12,    ///< the cheapest choices of a plan are above its budget
 };
 
 /// Name of a code, as in the enum: "invalid_spec".

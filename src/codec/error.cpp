@@ -14,6 +14,8 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::backend_unavailable: return "backend_unavailable";
     case ErrorCode::cuda_failure: return "cuda_failure";
     case ErrorCode::index_out_of_bound: return "index_out_of_bound";
+    case ErrorCode::invalid_plan: return "invalid_plan";
+    case ErrorCode::budget_too_small: return "budget_too_small";
   }
   return "unknown";
 }

@@ -34,7 +34,7 @@ def run_json(path, *args):
 # ---- help and versions ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [[], ["codecs"], ["doctor"], ["bench"], ["bench", "codec"]])
+@pytest.mark.parametrize("command", [[], ["codecs"], ["doctor"], ["plan"], ["bench"], ["bench", "codec"]])
 def test_help_explains_every_command(command):
     status, text, errors = run(*command, "--help")
     assert (status, errors) == (0, "")

@@ -18,7 +18,9 @@ TEST(ErrorCodes, NumbersAndNamesNeverChange) {
         Entry{ErrorCode::device_mismatch, 7, "device_mismatch"},
         Entry{ErrorCode::backend_unavailable, 8, "backend_unavailable"},
         Entry{ErrorCode::cuda_failure, 9, "cuda_failure"},
-        Entry{ErrorCode::index_out_of_bound, 10, "index_out_of_bound"}}) {
+        Entry{ErrorCode::index_out_of_bound, 10, "index_out_of_bound"},
+        Entry{ErrorCode::invalid_plan, 11, "invalid_plan"},
+        Entry{ErrorCode::budget_too_small, 12, "budget_too_small"}}) {
     EXPECT_EQ(static_cast<int>(entry.code), entry.number);
     EXPECT_EQ(to_string(entry.code), entry.name);
   }
