@@ -181,7 +181,7 @@ def test_a_file_of_somebody_else_is_kept(folder, tmp_path, text):
 @pytest.mark.parametrize("arguments, message", [
     (["--preset", "afine:2"], "afine:2.*allowed"), (["--seeds", 0], "--seeds 0"), (["--jobs", -1], "--jobs -1"),
     (["--steps", 3], "allowed: --epochs"), (["--epochs", 0], "more than 0"), (["--epochs", 0.5], "without a fraction"),
-    (["--device", "tpu"], "tpu.*allowed: cuda, cpu"), (["--picture", "loss.png"], "ends with .svg"),
+    (["--device", "tpu"], "tpu.*allowed: cpu, cuda"), (["--picture", "loss.png"], "ends with .svg"),
     (["--picture", "/nowhere/loss.svg"], "no folder"), (["--json", "/nowhere/runs.json"], "no folder"),
     (["--data", "/nowhere"], "/nowhere: no cora.nodes"),
 ])

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ... import Session
-from .. import machine
+from .. import devices, machine
 from ..data import find_folder, fingerprint
 from ..errors import BenchError
 from ..tasks import TASKS, Task
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps the runs; those it has are not run again")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="the loss curves")
-    parser.add_argument("--device", help="cuda or cpu (default: cuda if there is one)")
+    devices.add_argument(parser)
     parser.add_argument("--jobs", type=int, metavar="N",
                         help=f"runs at a time (default: {JOBS_ON_CUDA} on CUDA, one a core on the CPU)")
     parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: ACTZIP_DATA)")
@@ -88,23 +87,9 @@ def _presets(given: list[str] | None) -> list[str]:
     return presets
 
 
-def _device(name: str | None) -> torch.device:
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cuda", "cpu"):
-        raise BenchError(f"--device {name} (allowed: cuda, cpu)")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BenchError(f"--device {name}: torch finds no CUDA device (allowed here: cpu)")
-    return device
-
-
 def _train(task: Task, jobs: list[Job], record: Record, options: argparse.Namespace) -> dict[Job, str]:
     """Runs what is missing; gives what crashed."""
-    device = _device(options.device)
+    device = devices.chosen(options.device)
     folder = find_folder(options.data, task.files)
     record.begin({**machine.describe(device), "data": fingerprint(folder, task.files)})
     at_once = options.jobs or (JOBS_ON_CUDA if device.type == "cuda" else len(os.sched_getaffinity(0)))
