@@ -58,7 +58,9 @@ inline constexpr std::int64_t kBroadcast = 64;
 struct Rule {
   /// For fnmatch(3), against "operator.slot" and against the whole name of the site: "gelu.*", "layers.0.*: mm.self".
   std::string sites;
-  std::string keep;  ///< text of a codec for their floating tensors; "as is"; or "default": what the table says
+  /// Text of a codec for the values they keep, also where the table keeps them exactly; masks, indices and shapes stay
+  /// what they are. Or "as is"; or "default": what the table says.
+  std::string keep;
 };
 
 /// All rows of the default policy; the first that matches holds. The last matches everything.

@@ -50,6 +50,13 @@ Mask interval_mask(const OperatorFacts& facts) {
 
 Choice as_is(std::string_view reason) { return {.keep = Keep::as_is, .spec = Copy{}, .reason = reason}; }
 
+/// Rows whose operators ask for no values: a codec for values would lose what a bit or a shape says exactly.
+bool keeps_no_values(const PolicyRow& row) {
+  return row.treatment == Treatment::sign || row.treatment == Treatment::interval ||
+         row.treatment == Treatment::scaled_mask || row.treatment == Treatment::shape_only ||
+         row.treatment == Treatment::index;
+}
+
 PolicyRow ruled_row(CodecSpec spec) {
   return {
       .operators = "*", .slots = "*", .treatment = Treatment::ruled, .spec = spec, .reason = "a rule of the session"};
@@ -117,7 +124,9 @@ const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const s
     const char* const pattern = candidate.sites.c_str();
     return ::fnmatch(pattern, place.c_str(), 0) == 0 || ::fnmatch(pattern, site.c_str(), 0) == 0;
   });
-  return rule != rules_.end() && rule->row ? *rule->row : own;
+  if (rule == rules_.end() || !rule->row) return own;
+  const bool is_codec = !std::holds_alternative<Copy>(rule->row->spec);
+  return is_codec && keeps_no_values(own) ? own : *rule->row;
 }
 
 Choice Policy::choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {

@@ -103,6 +103,17 @@ TEST(Policy, RulesComeBeforeThePreset) {
   }
 }
 
+TEST(Policy, RulesLeaveMasksAndShapes) {
+  const std::vector<Rule> rules = {{"*", "rotated:4"}};
+  const Policy policy("default", std::nullopt, rules);
+  const auto chosen = [&](std::string_view op, std::string_view slot) {
+    return policy.choose(policy.row(op, slot, std::string(op)), DType::f32, kSome, {});
+  };
+  EXPECT_EQ(spec_of(chosen("relu", "result")), "mask");
+  EXPECT_EQ(chosen("max_pool2d_with_indices", "self").keep, Keep::shape_only);
+  EXPECT_EQ(spec_of(chosen("addmm", "mat1")), "rotated:4");
+}
+
 TEST(Policy, WrongRulesSayWhatIsAllowed) {
   for (const Rule& rule : {Rule{"gelu.*", "best"}, Rule{"gelu.*", "mask"}, Rule{"gelu.*", ""}, Rule{"", "as is"}}) {
     try {
