@@ -20,7 +20,7 @@ LAW = {
     "src/store": ["actzip/", "store/"],
     "src/session": ["actzip/", "format/", "store/", "session/"],
     "src": ["actzip/"],
-    "adapters/torch": ["actzip/", "convert.hpp", "engine.hpp", "memory.hpp", "operators.hpp", "parameters.hpp", "session_impl.hpp",
+    "adapters/torch": ["actzip/", "convert.hpp", "engine.hpp", "memory.hpp", "noise_stream.hpp", "operators.hpp", "parameters.hpp", "session_impl.hpp",
                        "site_sequence.hpp"],
     "cli": ["actzip/", "build_info.hpp"],
     "examples": ["actzip/"],

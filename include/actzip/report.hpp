@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,23 @@ struct SiteReport {
   std::size_t bytes_after = 0;   ///< what is kept
   std::string reason;
   std::int64_t saves = 0;  ///< since the session began
+  /// Variance of the gradient, relative to its square, for a relative squared error of 1 in the memory that this site
+  /// keeps, with everything that shares it; if the session knows.
+  std::optional<double> sensitivity = {};
+  std::optional<double> variance = {};  ///< that times the error of its codec: what it adds as it is kept
+};
+
+/// What a session that adapts has found. Variances are relative to the square of the gradient.
+struct PlanReport {
+  double budget_bits = 0.0;
+  double average_bits = 0.0;  ///< of the codes, over the elements of the sites that the plan chose for; 0 before any
+  std::int64_t plans = 0;     ///< made so far
+  std::optional<double> predicted_variance = {};  ///< that compression adds to the gradient
+  std::optional<double> measured_variance = {};
+  std::optional<double> gradient_variance = {};  ///< its own, over batches
+
+  /// Whether compression adds more than 10 % to the gradient's own variance, as far as is known.
+  [[nodiscard]] bool adds_much() const;
 };
 
 struct Report {
@@ -34,7 +52,8 @@ struct Report {
   std::vector<SiteReport> sites;  ///< of the last step, in the order of their first save
   std::size_t bytes_before = 0;   ///< sums over the sites
   std::size_t bytes_after = 0;
-  std::size_t live_bytes = 0;   ///< encoded bytes that wait for backward now
+  std::size_t live_bytes = 0;           ///< encoded bytes that wait for backward now
+  std::optional<PlanReport> plan = {};  ///< of a session that adapts
   bool index_overflow = false;  ///< a device has found an index outside its operator's bound: a gradient was wrong
 
   /// A table for people.

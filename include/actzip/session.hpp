@@ -28,14 +28,20 @@
 namespace actzip {
 
 struct SessionOptions {
-  std::string preset = "default";          ///< see Policy
-  std::optional<int> bits = std::nullopt;  ///< see Policy
-  std::int64_t min_elems = 1024;           ///< smaller tensors are kept as they are
-  std::uint64_t seed = 0;                  ///< of signs and dither; the framework's generator is never touched
-  bool dry = false;                        ///< compress nothing, report what would be done
+  std::string preset = "default";  ///< see Policy
+  /// 1, 2, 3, 4 or 8: see Policy. Any other number from 1 to 8 is an average, which a plan spends: see `adapt`.
+  std::optional<double> bits = std::nullopt;
+  std::int64_t min_elems = 1024;  ///< smaller tensors are kept as they are
+  std::uint64_t seed = 0;         ///< of signs and dither; the framework's generator is never touched
+  bool dry = false;               ///< compress nothing, report what would be done
   /// If not empty: the name of the one site that is compressed. The rest is kept as it is, and nothing is shared.
   std::string only = {};
   std::vector<Rule> rules = {};  ///< before the preset; the first that matches holds
+  /// "layer": bits go to the sites where they matter, `bits` on average (2), by what an observed step tells.
+  /// "measured": the same, with sensitivities that somebody measures (see Session::set_trial) in place of those. "": by
+  /// the preset.
+  std::string adapt = {};
+  std::int64_t interval = 0;  ///< steps from one adaptation to the next; 0: 100, or 1,000 if measured
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
@@ -122,12 +128,38 @@ struct SavedTensor {
 
 class Blob;
 
+/// Noise by which it is tried out how much of the gradient's variance comes from a site.
+struct TrialNoise {
+  CodecSpec spec;      ///< what a restored tensor is encoded with once more
+  double error = 0.0;  ///< squared error that this makes, relative to what was saved
+};
+
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
 struct Kept {
   Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
   bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
+  std::optional<TrialNoise> trial = {};          ///< if a plan may choose for it
+};
+
+/// What noise in the values of one site does to the gradient.
+struct SiteSensitivity {
+  SiteId site;
+  double value = 0.0;  ///< variance of the gradient, relative to its square, for a relative squared error of 1
+};
+
+/// What one step tells about where bits matter. docs/plan.md says how it is found.
+struct Observation {
+  std::vector<SiteSensitivity> sites;
+  /// Of the whole gradient over batches, relative to its square; none if not known.
+  std::optional<double> gradient_variance;
+};
+
+/// A step that is made again and again to measure: the same seeds each time, but for some sites.
+struct Trial {
+  std::uint64_t seed = 0;
+  std::vector<SiteId> sites = {};  ///< kept with the noise of TrialNoise, and with a seed of their own
 };
 
 /// The elements of an encoded tensor, dense, in the memory order and of the type in which they were saved.
@@ -161,6 +193,19 @@ class Session {
   /// order of `stream` afterwards. Throws Error as encode() does, with the site's name, and on the CPU
   /// Error(index_out_of_bound); nothing is kept then.
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+
+  /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
+  [[nodiscard]] bool wants_observation() const;
+
+  /// Takes in what was observed or measured, and plans anew; between two steps. Sites that are not named keep what is
+  /// known of them. Values that are not finite are refused as a whole: false.
+  bool learn(const Observation& observation);
+
+  /// Steps are trials until none is set: they count for no interval.
+  void set_trial(std::optional<Trial> trial);
+
+  /// The variance of the whole gradient, relative to its square, that somebody measured with the bits of now.
+  void set_measured_variance(double variance);
 
   /// What the last step kept.
   [[nodiscard]] Report report() const;

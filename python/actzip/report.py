@@ -22,6 +22,21 @@ class SiteReport:
     bytes_after: int
     reason: str
     saves: int  #: since the session began
+    #: Variance of the gradient, relative to its square, for a relative squared error of 1 in what this site keeps.
+    sensitivity: float | None = None
+    variance: float | None = None  #: that times the error of its codec
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanReport:
+    """What a session that adapts has found. Variances are relative to the square of the gradient."""
+
+    budget_bits: float
+    average_bits: float  #: over the elements that the plan chose for; 0 before any
+    plans: int  #: made so far
+    predicted_variance: float | None  #: that compression adds to the gradient
+    measured_variance: float | None
+    gradient_variance: float | None  #: its own, over batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +51,15 @@ class Report:
     live_bytes: int  #: encoded bytes that wait for backward now
     index_overflow: bool  #: an index lay outside its operator's bound
     sites: tuple[SiteReport, ...]
+    plan: PlanReport | None  #: of a session that adapts
     text: str = dataclasses.field(repr=False)
 
     @classmethod
     def _parse(cls, text: str, json_text: str) -> Report:
         fields = json.loads(json_text)
         sites = tuple(SiteReport(**{**site, "shape": tuple(site["shape"])}) for site in fields.pop("sites"))
-        return cls(sites=sites, text=text, **fields)
+        plan = fields.pop("plan")
+        return cls(sites=sites, plan=plan and PlanReport(**plan), text=text, **fields)
 
     def to_dict(self) -> dict:
         """The report as plain Python values."""

@@ -50,15 +50,17 @@ class Session:
         model: torch.nn.Module | None = None,
         *,
         preset: str = "default",
-        bits: int | None = None,
+        bits: float | None = None,
         min_elems: int = 1024,
         seed: int = 0,
         dry: bool = False,
         only: str = "",
         rules: Mapping[str, str] | None = None,
+        adapt: str = "",
+        interval: int = 0,
     ) -> None:
         self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only,
-                                rules=list((rules or {}).items()))
+                                rules=list((rules or {}).items()), adapt=adapt, interval=interval)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self._modules = self._core.module_hooks()

@@ -40,18 +40,54 @@ std::string json_string(std::string_view text) {
   return result + '"';
 }
 
+std::string json_number(const std::optional<double>& number) {
+  return number ? fmt::format("{:.6g}", *number) : "null";
+}
+
+std::string json_plan(const std::optional<PlanReport>& plan) {
+  if (!plan) return "null";
+  return fmt::format(
+      R"({{"budget_bits": {}, "average_bits": {}, "plans": {}, "predicted_variance": {}, "measured_variance": {}, )"
+      R"("gradient_variance": {}}})",
+      plan->budget_bits, plan->average_bits, plan->plans, json_number(plan->predicted_variance),
+      json_number(plan->measured_variance), json_number(plan->gradient_variance));
+}
+
+std::string variance_text(std::string_view what, const std::optional<double>& variance) {
+  return fmt::format("{} {}", what, variance ? fmt::format("{:.3g}", *variance) : "not known");
+}
+
+std::string plan_text(const PlanReport& plan) {
+  if (plan.plans == 0) return fmt::format("no plan yet for {} bits on average: the table decides\n", plan.budget_bits);
+  std::string text =
+      fmt::format("plan {}: {:.2f} bits on average of {}; variance of the gradient, by its square: {}", plan.plans,
+                  plan.average_bits, plan.budget_bits, variance_text("predicted", plan.predicted_variance));
+  if (plan.measured_variance) text += variance_text(", measured", plan.measured_variance);
+  text += variance_text(", its own over batches", plan.gradient_variance) + '\n';
+  if (plan.adds_much()) {
+    text += "compression adds more than 10 % to the gradient's own variance: give more bits, or larger batches\n";
+  }
+  return text;
+}
+
 std::string json_site(const SiteReport& site) {
   std::string sizes;
   for (int d = 0; d < site.shape.rank; ++d) sizes += fmt::format("{}{}", d == 0 ? "" : ", ", site.shape.sizes[d]);
   return fmt::format(
       R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "shape": [{}], "dtype": "{}", )"
-      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}}})",
+      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}}})",
       json_string(site.site), json_string(site.module), json_string(site.op), json_string(site.slot), site.ordinal,
       sizes, to_string(site.dtype), json_string(site.codec), site.bytes_before, site.bytes_after,
-      json_string(site.reason), site.saves);
+      json_string(site.reason), site.saves, json_number(site.sensitivity), json_number(site.variance));
 }
 
 }  // namespace
+
+bool PlanReport::adds_much() const {
+  constexpr double kMuch = 0.1;
+  const auto& added = measured_variance ? measured_variance : predicted_variance;
+  return added && gradient_variance && *added > kMuch * *gradient_variance;
+}
 
 std::string Report::to_text() const {
   std::size_t name_width = 4;
@@ -61,18 +97,21 @@ std::string Report::to_text() const {
     shape_width = std::max(shape_width, shape_text(site.shape).size());
   }
   const auto line = [&](const auto& name, const auto& shape, auto dtype, const auto& codec, const auto& before,
-                        const auto& after, const auto& reason) {
-    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:<14}  {:>10}  {:>10}  {}\n", name, name_width, shape, shape_width,
-                       dtype, codec, before, after, reason);
+                        const auto& after, const std::string& variances, const auto& reason) {
+    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:<14}  {:>10}  {:>10}  {}{}\n", name, name_width, shape, shape_width,
+                       dtype, codec, before, after, plan ? variances : "", reason);
   };
-  std::string text = line("site", "shape", "type", "kept as", "before", "after", "why");
+  const auto two = [](const auto& a, const auto& b) { return fmt::format("{:>11}  {:>9}  ", a, b); };
+  const auto number = [](const auto& value) { return value ? fmt::format("{:.2e}", *value) : std::string("-"); };
+  std::string text = line("site", "shape", "type", "kept as", "before", "after", two("sensitivity", "variance"), "why");
   for (const SiteReport& site : sites) {
     text += line(site.site, shape_text(site.shape), to_string(site.dtype), site.codec, bytes_text(site.bytes_before),
-                 bytes_text(site.bytes_after), site.reason);
+                 bytes_text(site.bytes_after), two(number(site.sensitivity), number(site.variance)), site.reason);
   }
   const double ratio = bytes_after == 0 ? 0.0 : static_cast<double>(bytes_before) / static_cast<double>(bytes_after);
   text += fmt::format("preset '{}', step {}: {} {} instead of {} ({:.1f} times smaller)\n", preset, steps,
                       dry ? "would keep" : "kept", bytes_text(bytes_after), bytes_text(bytes_before), ratio);
+  if (plan) text += plan_text(*plan);
   if (index_overflow) text += "an index lay outside the bound of its operator: its gradient was wrong\n";
   return text;
 }
@@ -82,8 +121,8 @@ std::string Report::to_json() const {
   for (const SiteReport& site : sites) rows += (rows.empty() ? "\n  " : ",\n  ") + json_site(site);
   return fmt::format(
       R"({{"preset": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "live_bytes": {}, )"
-      R"("index_overflow": {}, "sites": [{}]}})",
-      json_string(preset), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow, rows);
+      R"("index_overflow": {}, "plan": {}, "sites": [{}]}})",
+      json_string(preset), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow, json_plan(plan), rows);
 }
 
 }  // namespace actzip

@@ -1,5 +1,7 @@
 #include "actzip/session.hpp"
 
+#include <utility>
+
 #include "session/state.hpp"
 
 namespace actzip {
@@ -15,6 +17,14 @@ const std::string& Session::site_name(SiteId site) const { return state_->site_n
 Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
   return state_->keep(site, tensor, stream, memory);
 }
+
+bool Session::wants_observation() const { return state_->wants_observation(); }
+
+bool Session::learn(const Observation& observation) { return state_->learn(observation); }
+
+void Session::set_trial(std::optional<Trial> trial) { state_->set_trial(std::move(trial)); }
+
+void Session::set_measured_variance(double variance) { state_->set_measured_variance(variance); }
 
 Report Session::report() const { return state_->report(); }
 

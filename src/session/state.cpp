@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -113,8 +114,7 @@ bool OverflowFlags::raised() {
 }
 
 State::State(const SessionOptions& options)
-    : options_(options),
-      policy_(options.preset, options.bits ? std::optional(Bits(*options.bits)) : std::nullopt, options.rules) {
+    : options_(options), policy_(options.preset, policy_bits(options), options.rules), adaptation_(options) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
   }
@@ -125,6 +125,39 @@ void State::begin_step() {
   const std::lock_guard lock(mutex_);
   ++step_;
   order_.clear();
+  if (!trial_) adaptation_.begin_step();
+}
+
+bool State::wants_observation() {
+  const std::lock_guard lock(mutex_);
+  return adaptation_.wants_observation() && !trial_;
+}
+
+bool State::learn(const Observation& observation) {
+  const auto is_sound = [](double value) { return std::isfinite(value) && value >= 0.0; };
+  if (!std::ranges::all_of(observation.sites, is_sound, &SiteSensitivity::value)) return false;
+  // One step is one sample of what changes slowly.
+  constexpr double kWeightOfNew = 0.5;
+  const std::lock_guard lock(mutex_);
+  for (const SiteSensitivity& found : observation.sites) {
+    auto& known = sites_[found.site.value].sensitivity;
+    known = known ? std::lerp(*known, found.value, kWeightOfNew) : found.value;
+  }
+  if (observation.gradient_variance && is_sound(*observation.gradient_variance)) {
+    adaptation_.set_gradient_variance(*observation.gradient_variance);
+  }
+  adaptation_.plan(order_);
+  return true;
+}
+
+void State::set_trial(std::optional<Trial> trial) {
+  const std::lock_guard lock(mutex_);
+  trial_ = std::move(trial);
+}
+
+void State::set_measured_variance(double variance) {
+  const std::lock_guard lock(mutex_);
+  adaptation_.set_measured_variance(variance);
 }
 
 SiteId State::site(const SiteKey& key) {
@@ -133,6 +166,7 @@ SiteId State::site(const SiteKey& key) {
   const auto [place, is_new] = site_by_name_.try_emplace(name, SiteId{static_cast<std::uint32_t>(sites_.size())});
   if (is_new) {
     Site& site = sites_.emplace_back();
+    site.id = place->second;
     site.module = key.module;
     site.op = key.op;
     site.slot = key.slot;
@@ -150,7 +184,40 @@ Site& State::site_at(SiteId id) {
 
 const std::string& State::site_name(SiteId site) { return site_at(site).name; }
 
-Choice State::decide(const Site& site, const SavedTensor& tensor) const {
+State::Decision State::decide(const Site& site, const SavedTensor& tensor) {
+  Decision decision{by_policy(site, tensor)};
+  if (!adaptation_.is_on() || tensor.role != Role::activation) return decision;
+  Choice& choice = decision.choice;
+  decision.can_plan = can_plan(*site.row, choice);
+  if (!decision.can_plan) return decision;
+  const std::lock_guard lock(mutex_);
+  if (site.planned) {
+    choice.keep = site.planned->how;
+    choice.spec = site.planned->spec;
+    choice.reason = "as planned";
+  }
+  if (is_tried(site)) {
+    choice.keep = Keep::encoded;
+    choice.spec = trial_noise(choice.spec).spec;
+  }
+  return decision;
+}
+
+/// Sites that share memory are tried together.
+bool State::is_tried(const Site& site) const {
+  if (!trial_) return false;
+  return std::ranges::any_of(
+      trial_->sites, [&](SiteId id) { return id == site.id || (site.keeper != nullptr && id == site.keeper->id); });
+}
+
+/// What a site that is tried keeps instead: values, if it would have kept values.
+Want State::tried(const Site& site, const Want& have) {
+  const std::lock_guard lock(mutex_);
+  if (!is_tried(site) || !site.has_plane) return have;
+  return {Keep::encoded, Rotated{.bits = Bits(2), .mask_plane = true}, have.not_negative};
+}
+
+Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
   if (!options_.only.empty() && site.name != options_.only) {
     return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
@@ -162,7 +229,7 @@ Choice State::decide(const Site& site, const SavedTensor& tensor) const {
 
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
   Site& site = site_at(id);
-  const Choice choice = decide(site, tensor);
+  const auto [choice, may_plan] = decide(site, tensor);
   Outcome outcome;
   outcome.reason = choice.reason;
   Kept kept;
@@ -171,7 +238,8 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
   } else if (tensor.role == Role::activation) {
     kept = keep_memory(site, tensor, choice, stream, memory, outcome);
   }
-  record(site, tensor, outcome);
+  record(site, tensor, outcome, kept, may_plan);
+  if (may_plan && !kept.as_mask) kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
   kept.site = {shared_from_this(), &site.name};
   return kept;
 }
@@ -202,7 +270,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   }
   outcome.after = bytes;
   outcome.before = found.weaker != nullptr ? 0 : bytes;  // the same memory counts once
-  const Want have = to_store(site, want, found);
+  const Want have = tried(site, to_store(site, want, found));
   if (have.how != want.how) outcome.reason = "as a later saver of the same memory asks";
   std::shared_ptr<Blob> blob;
   if (have.how == Keep::encoded) {
@@ -242,7 +310,7 @@ std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& te
                           .spec = spec,
                           .dtype = tensor.view.dtype,
                           .elems = unique_elems(tensor.view.shape),
-                          .seed = next_seed(),
+                          .seed = next_seed(site),
                           .stream = stream,
                           .bytes = {},
                           .site = &site.name};
@@ -260,7 +328,7 @@ std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& te
   return std::make_shared<Blob>(shared_from_this(), std::move(contents));
 }
 
-void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome) {
+void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept, bool can_plan) {
   const std::lock_guard lock(mutex_);
   if (site.step != step_) order_.push_back(&site);
   site.step = step_;
@@ -268,14 +336,46 @@ void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome
   site.shape = tensor.view.shape;
   site.dtype = tensor.view.dtype;
   site.last = outcome;
+  site.can_plan = can_plan;
+  site.keeper = kept.blob ? kept.blob->site : nullptr;
+  const auto* rotated = std::get_if<Rotated>(&outcome.spec);
+  if (rotated != nullptr && rotated->mask_plane && !can_plan) site.has_plane = true;
 }
 
-/// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs.
-Seed State::next_seed() {
-  std::uint64_t x = options_.seed * 0xD1342543DE82EF95ULL + (encoded_count_++ + 1) * 0x9E3779B97F4A7C15ULL;
+namespace {
+
+std::uint64_t spread(std::uint64_t x) {
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
-  return Seed(x ^ (x >> 31U));
+  return x ^ (x >> 31U);
+}
+
+}  // namespace
+
+/// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs. In a trial by
+/// site, so that all but what is tried is the same again.
+Seed State::next_seed(const Site& site) {
+  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
+  const std::uint64_t start = options_.seed * 0xD1342543DE82EF95ULL;
+  {
+    const std::lock_guard lock(mutex_);
+    if (trial_) {
+      const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
+      return Seed(spread(start + seed + (site.id.value + 1) * kStep));
+    }
+  }
+  return Seed(spread(start + (encoded_count_++ + 1) * kStep));
+}
+
+/// A site's row speaks for all that share what it keeps.
+void State::add_variance(const Site& keeper, SiteReport& row) const {
+  for (const Site* site : order_) {
+    if (site->keeper == &keeper && site->sensitivity)
+      row.sensitivity = row.sensitivity.value_or(0.0) + *site->sensitivity;
+  }
+  if (!row.sensitivity) return;
+  const bool is_exact = keeper.last.kind != Outcome::Kind::encoded;
+  row.variance = is_exact ? 0.0 : *row.sensitivity * expected_error(keeper.last.spec);
 }
 
 Report State::report() {
@@ -286,6 +386,7 @@ Report State::report() {
   report.index_overflow = overflow.raised();
   const std::lock_guard lock(mutex_);
   report.steps = step_;
+  if (adaptation_.is_on()) report.plan = adaptation_.report();
   for (const Site* site : order_) {
     SiteReport row{.site = site->name,
                    .module = site->module,
@@ -299,6 +400,7 @@ Report State::report() {
                    .bytes_after = site->last.after,
                    .reason = std::string(site->last.reason),
                    .saves = site->saves};
+    add_variance(*site, row);
     if (site->last.shared_with != nullptr) row.reason = fmt::format("kept by {}", *site->last.shared_with);
     report.bytes_before += row.bytes_before;
     report.bytes_after += row.bytes_after;

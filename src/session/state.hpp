@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actzip/session.hpp"
+#include "session/adaptation.hpp"
 #include "session/share_table.hpp"
 
 namespace actzip::session {
@@ -35,13 +36,19 @@ struct Site {
   std::string slot;
   int ordinal = 0;
   std::string name;
+  SiteId id;
   const PolicyRow* row = nullptr;
 
-  std::optional<Want> asked;  ///< learned: a later saver of the same memory asks for more than this site does
-  std::int64_t step = -1;     ///< the last in which it was used
+  std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
+  std::optional<Want> planned;  ///< instead of what the policy says
+  std::optional<double> sensitivity;
+  std::int64_t step = -1;  ///< the last in which it was used
   std::int64_t saves = 0;
   Shape shape;  ///< of the last tensor, as are the following
   DType dtype = DType::f32;
+  bool can_plan = false;   ///< a plan may choose how its values are kept
+  bool has_plane = false;  ///< it asked for a mask, and kept values with a mask plane for others
+  Site* keeper = nullptr;  ///< the site that keeps its memory, perhaps itself; null if nothing is kept
   Outcome last;
 };
 
@@ -93,6 +100,10 @@ class State : public std::enable_shared_from_this<State> {
   void begin_step();
   SiteId site(const SiteKey& key);
   const std::string& site_name(SiteId site);
+  bool wants_observation();
+  bool learn(const Observation& observation);
+  void set_trial(std::optional<Trial> trial);
+  void set_measured_variance(double variance);
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
   Report report();
 
@@ -103,14 +114,23 @@ class State : public std::enable_shared_from_this<State> {
 
  private:
   [[nodiscard]] Site& site_at(SiteId id);
-  [[nodiscard]] Choice decide(const Site& site, const SavedTensor& tensor) const;
+  /// What is done with one tensor, and whether a plan may say so.
+  struct Decision {
+    Choice choice;
+    bool can_plan = false;
+  };
+  [[nodiscard]] Decision decide(const Site& site, const SavedTensor& tensor);
+  [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
   Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream, Memory& memory,
                    Outcome& outcome);
+  [[nodiscard]] Want tried(const Site& site, const Want& have);
   Want to_store(const Site& site, const Want& want, const Found& found);
   std::shared_ptr<Blob> encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                     const Stream& stream, Memory& memory);
-  void record(Site& site, const SavedTensor& tensor, const Outcome& outcome);
-  Seed next_seed();
+  void record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept, bool can_plan);
+  void add_variance(const Site& keeper, SiteReport& row) const;
+  [[nodiscard]] bool is_tried(const Site& site) const;
+  Seed next_seed(const Site& site);
 
   const SessionOptions options_;
   const Policy policy_;
@@ -118,9 +138,11 @@ class State : public std::enable_shared_from_this<State> {
 
   std::mutex mutex_;  ///< of everything below
   std::int64_t step_ = 0;
+  Adaptation adaptation_;
+  std::optional<Trial> trial_;
   std::deque<Site> sites_;  ///< a deque: they stay where they are
   std::unordered_map<std::string, SiteId> site_by_name_;
-  std::vector<const Site*> order_;  ///< of the last step, in the order of first saves
+  std::vector<Site*> order_;  ///< of the last step, in the order of first saves
 };
 
 }  // namespace actzip::session

@@ -77,7 +77,7 @@ PyObject* unpack_hook(PyObject* /*self*/, PyObject* packed) {
   return guarded([&] {
     const auto* value = capsule_value<Packed>(packed, kPackedCapsule);
     if (value == nullptr) throw py::error_already_set();
-    return THPVariable_Wrap(value->unpack());
+    return THPVariable_Wrap(value->unpack_as_tried());
   });
 }
 
@@ -254,14 +254,16 @@ PYBIND11_MODULE(_C, module) {
       .def_readonly("enter", &ModuleHooks::enter)
       .def_readonly("leave", &ModuleHooks::leave);
   py::class_<Session>(module, "Session")
-      .def(py::init([](std::string preset, std::optional<int> bits, std::int64_t min_elems, std::uint64_t seed,
-                       bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules) {
-             actzip::SessionOptions options{std::move(preset), bits, min_elems, seed, dry, std::move(only), {}};
+      .def(py::init([](std::string preset, std::optional<double> bits, std::int64_t min_elems, std::uint64_t seed,
+                       bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules,
+                       std::string adapt, std::int64_t interval) {
+             actzip::SessionOptions options{std::move(preset), bits, min_elems,        seed,    dry,
+                                            std::move(only),   {},   std::move(adapt), interval};
              for (const auto& [sites, keep] : rules) options.rules.push_back({sites, keep});
              return std::make_unique<Session>(options);
            }),
            py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
-           py::arg("only"), py::arg("rules"))
+           py::arg("only"), py::arg("rules"), py::arg("adapt"), py::arg("interval"))
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)
       .def("look_at_model", &look_at_model)

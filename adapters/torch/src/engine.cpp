@@ -29,7 +29,7 @@ class Hooks final : public SavedVariableHooks {
     packed_ = session_->pack(tensor);
     session_.reset();
   }
-  at::Tensor call_unpack_hook() override { return packed_.unpack(); }
+  at::Tensor call_unpack_hook() override { return packed_.unpack_as_tried(); }
 
  private:
   std::shared_ptr<SessionImpl> session_;  ///< until it has packed: a session may be gone before backward

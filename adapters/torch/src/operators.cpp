@@ -54,8 +54,27 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   return nullptr;
 }
 
-void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) {
-  if (t_state.depth > 0) --t_state.depth;
+/// The node that will run in backward for an operator with these results.
+auto node_of(const std::vector<c10::IValue>& results) -> std::decay_t<decltype(at::Tensor().grad_fn())> {
+  for (const c10::IValue& result : results) {
+    if (result.isTensor() && result.toTensor().defined() && result.toTensor().grad_fn()) {
+      return result.toTensor().grad_fn();
+    }
+  }
+  return nullptr;
+}
+
+void hand_over_tried(Frame& frame, const at::RecordFunction& function) {
+  if (const auto node = node_of(function.outputs())) frame.stream->watch(*node, frame.tried);
+  frame.tried.clear();
+  frame.stream.reset();
+}
+
+void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+  ThreadState& state = t_state;
+  if (state.depth == 0) return;
+  Frame& frame = state.frames[--state.depth];
+  if (!frame.tried.empty()) hand_over_tried(frame, function);
 }
 
 /// "aten::addmm" -> "addmm"
@@ -232,8 +251,10 @@ bool start_listening(SessionImpl* session) {
   const bool is_new = std::ranges::find(listeners, session) == listeners.end();
   const bool needs_modules = is_new && session->begin_step();
   if (listeners.empty()) {
-    t_state.callback = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}).needsInputs(true));
+    t_state.callback = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                                      .scopes({at::RecordScope::FUNCTION})
+                                                      .needsInputs(true)
+                                                      .needsOutputs(session->observe_step()));
   }
   listeners.push_back(session);
   return needs_modules;
@@ -259,6 +280,14 @@ Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameter
   const SlotCode slot = slot_of(tensor, frame);
   const OperatorInfo* info = is_beside_softmax(frame, slot) ? &operator_info(frame, kSoftmax) : frame.info;
   return {info, slot, frame.parameter, facts_of(info->name, slot, frame, parent)};
+}
+
+void note_tried(const TriedSave& save, const std::shared_ptr<NoiseStream>& stream) {
+  ThreadState& state = t_state;
+  if (state.depth == 0) return;
+  Frame& frame = state.frames[state.depth - 1];
+  frame.tried.push_back(save);
+  frame.stream = stream;
 }
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot) {

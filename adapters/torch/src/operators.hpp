@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "actzip/policy.hpp"
+#include "noise_stream.hpp"
 
 namespace actzip::torch {
 
@@ -34,6 +36,8 @@ struct Frame {
   int other_saves = 0;                 ///< saved so far that are neither argument nor differentiable output
   const OperatorInfo* info = nullptr;  ///< found at the first save, as is the following
   const void* parameter = nullptr;     ///< the storage of the first parameter among its arguments, or behind a cast
+  std::vector<TriedSave> tried;        ///< what it saved so far, if `stream` observes; mostly empty
+  std::shared_ptr<NoiseStream> stream;
 };
 
 /// A slot without its name: cheap to find for each save, named once for each site.
@@ -59,6 +63,9 @@ void stop_listening();
 
 /// Who saves `tensor` now, on this thread.
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters);
+
+/// The operator that runs now, on this thread, has saved something that `stream` is to try out in backward.
+void note_tried(const TriedSave& save, const std::shared_ptr<NoiseStream>& stream);
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot);
 

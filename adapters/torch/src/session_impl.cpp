@@ -96,6 +96,7 @@ at::Tensor Packed::restored() const {
 }
 
 bool SessionImpl::begin_step() {
+  take_observation();
   session_.begin_step();
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
@@ -104,7 +105,32 @@ bool SessionImpl::begin_step() {
   }
   ++step_;
   saw_module_ = false;
+  is_observed_ = false;
   return !sequence_.begin();
+}
+
+bool SessionImpl::observe_step() {
+  const std::lock_guard lock(mutex_);
+  if (stream_ || open_steps_ != 1 || !session_.wants_observation()) return false;
+  stream_ = std::make_shared<NoiseStream>();
+  is_observed_ = true;
+  waited_ = 0;
+  return true;
+}
+
+/// Between two steps, so that no step has some of its bits by one plan and some by another.
+void SessionImpl::take_observation() {
+  constexpr int kMostWaiting = 8;
+  const std::lock_guard lock(mutex_);
+  if (!stream_ || open_steps_ > 0) return;
+  if (!stream_->has_passed()) {
+    if (++waited_ > kMostWaiting) stream_.reset();  // nobody ran backward
+    return;
+  }
+  const auto observation = stream_->result();
+  if (!observation) return;
+  if (!observation->sites.empty()) session_.learn(*observation);
+  stream_.reset();
 }
 
 void SessionImpl::end_step() {
@@ -203,6 +229,8 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
+  packed.site_ = place.id;
+  if (is_observed_ && packed.kept_.trial) note_tried({place.id, packed.kept_.trial->error}, stream_);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;

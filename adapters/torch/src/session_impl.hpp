@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actzip/session.hpp"
+#include "noise_stream.hpp"
 #include "operators.hpp"
 #include "parameters.hpp"
 #include "site_sequence.hpp"
@@ -25,12 +26,16 @@ class Packed {
   /// it was saved, compressed or not.
   [[nodiscard]] at::Tensor unpack() const;
 
+  /// The same; with noise on it, while that is tried out in an observed step.
+  [[nodiscard]] at::Tensor unpack_as_tried() const { return as_tried(unpack(), site_, kept_.trial); }
+
  private:
   friend class SessionImpl;
   void check_version() const;
   [[nodiscard]] at::Tensor restored() const;
 
   Kept kept_;
+  SiteId site_;
   at::Tensor as_is_;              ///< defined if nothing was encoded
   c10::VariableVersion counter_;  ///< shared with the tensor; keeps no data alive
   std::uint32_t version_ = 0;
@@ -47,10 +52,13 @@ class SessionImpl {
   /// Gives whether modules are to be watched in this step: see SiteSequence.
   bool begin_step();
   void end_step();
+  /// Whether the step that has begun is observed; from now on it is.
+  bool observe_step();
   Packed pack(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
   [[nodiscard]] const Session& core() const { return session_; }
+  [[nodiscard]] Session& core() { return session_; }
 
   /// A path for enter_module(); valid as long as the session.
   const std::string* module_path(const std::string& path);
@@ -66,6 +74,7 @@ class SessionImpl {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
+  void take_observation();
   SiteSequence::Save place_of(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
@@ -74,7 +83,10 @@ class SessionImpl {
   Session session_;
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
-  int open_steps_ = 0;  ///< on all threads
+  int open_steps_ = 0;                   ///< on all threads
+  std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come
+  bool is_observed_ = false;             ///< the step that runs now
+  int waited_ = 0;                       ///< steps, for the backward of an observed one
   SiteSequence sequence_;
   bool saw_module_ = false;                                  ///< in this step
   std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are

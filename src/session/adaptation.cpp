@@ -1,0 +1,167 @@
+#include "session/adaptation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <unordered_map>
+#include <variant>
+
+#include "actzip/error.hpp"
+#include "actzip/registry.hpp"
+#include "session/state.hpp"
+
+namespace actzip::session {
+
+namespace {
+
+constexpr double kFewestBits = 1.0;
+constexpr double kMostBits = 8.0;
+constexpr double kDefaultBits = 2.0;
+constexpr std::int64_t kObserveEvery = 100;
+constexpr std::int64_t kMeasureEvery = 1000;
+
+/// Steps that are observed before the interval sets in. Sharing is learned in the first; and the first plans come from
+/// gradients that change fast.
+constexpr std::array<std::int64_t, 3> kEarly = {2, 10, 30};
+constexpr std::int64_t kEarlyMeasured = 2;
+
+/// Memory that is kept once, whoever saves it.
+struct Holding {
+  Site* keeper = nullptr;
+  std::vector<Site*> sites;  ///< that a plan may choose for
+  std::optional<double> sensitivity;
+};
+
+bool has_plane(const CodecSpec& spec) {
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  return rotated != nullptr && rotated->mask_plane;
+}
+
+/// By keepers, in the order of the step. What somebody asks to be kept exactly is out of a plan's reach.
+std::vector<Holding> holdings(std::span<Site* const> step) {
+  std::vector<Holding> found;
+  std::unordered_map<const Site*, std::size_t> place;
+  for (Site* site : step) {
+    if (!site->can_plan || site->keeper == nullptr) continue;
+    if (!site->keeper->can_plan && !site->keeper->has_plane) continue;
+    const auto [at, is_new] = place.try_emplace(site->keeper, found.size());
+    if (is_new) found.push_back({.keeper = site->keeper, .sites = {}, .sensitivity = {}});
+    Holding& holding = found[at->second];
+    holding.sites.push_back(site);
+    if (site->sensitivity) holding.sensitivity = holding.sensitivity.value_or(0.0) + *site->sensitivity;
+  }
+  return found;
+}
+
+std::int64_t elems_of(const Holding& holding) { return unique_elems(holding.keeper->shape); }
+
+/// What is not known yet is taken to be as sensitive as the mean of the rest, element by element.
+double mean_sensitivity(std::span<const Holding> all) {
+  double sum = 0.0;
+  double elems = 0.0;
+  for (const Holding& holding : all) {
+    if (!holding.sensitivity) continue;
+    sum += *holding.sensitivity;
+    elems += static_cast<double>(elems_of(holding));
+  }
+  return elems > 0.0 ? sum / elems : 0.0;
+}
+
+Want want_of(const CodecSpec& spec, bool not_negative) {
+  return {std::holds_alternative<Copy>(spec) ? Keep::as_is : Keep::encoded, spec, not_negative};
+}
+
+/// The plane belongs to a ReLU, which kept it first.
+CodecSpec without_plane(CodecSpec spec) {
+  if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = false;
+  return spec;
+}
+
+void tell(const Holding& holding, const CodecSpec& spec) {
+  for (Site* site : holding.sites) site->planned = want_of(without_plane(spec), false);
+  holding.keeper->asked = want_of(spec, has_plane(spec));
+}
+
+}  // namespace
+
+std::optional<Bits> policy_bits(const SessionOptions& options) {
+  const std::string& adapt = options.adapt;
+  if (!adapt.empty() && adapt != "layer" && adapt != "measured") {
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: adapt '{}' (allowed: layer, measured, or nothing)", adapt));
+  }
+  if (options.interval < 0) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: interval {} (allowed: 1 or more)", options.interval));
+  }
+  if (options.bits && !(*options.bits >= kFewestBits && *options.bits <= kMostBits)) {
+    throw Error(
+        ErrorCode::invalid_spec,
+        fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)", *options.bits));
+  }
+  const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
+  if (adapt.empty() && !is_average) {
+    return options.bits ? std::optional(Bits(static_cast<int>(*options.bits))) : std::nullopt;
+  }
+  if (options.preset != "default") {
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: preset '{}' leaves nothing to plan (allowed: default)", options.preset));
+  }
+  return std::nullopt;
+}
+
+bool can_plan(const PolicyRow& row, const Choice& choice) {
+  if (choice.keep != Keep::encoded || row.treatment == Treatment::ruled) return false;
+  if (std::holds_alternative<Rotated>(choice.spec)) return true;
+  const auto* affine = std::get_if<Affine>(&choice.spec);
+  // A floor, or finer statistics, say that these values are not to be had otherwise.
+  return affine != nullptr && *affine == Affine{.bits = affine->bits, .rounding = affine->rounding};
+}
+
+TrialNoise trial_noise(const CodecSpec& held) {
+  const CodecSpec spec = Rotated{.bits = Bits(2), .mask_plane = has_plane(held)};
+  const double held_error = std::holds_alternative<Copy>(held) ? 0.0 : expected_error(held);
+  // What is restored without bias is as much longer as it is wrong.
+  return {spec, expected_error(spec) * (1.0 + held_error)};
+}
+
+Adaptation::Adaptation(const SessionOptions& options) {
+  const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
+  is_on_ = !options.adapt.empty() || is_average;
+  is_measured_ = options.adapt == "measured";
+  interval_ = options.interval > 0 ? options.interval : is_measured_ ? kMeasureEvery : kObserveEvery;
+  report_.budget_bits = options.bits.value_or(kDefaultBits);
+}
+
+void Adaptation::begin_step() {
+  ++steps_;
+  if (!is_on_) return;
+  const bool is_early = is_measured_ ? steps_ == kEarlyMeasured : std::ranges::find(kEarly, steps_) != kEarly.end();
+  if (is_early || steps_ % interval_ == 0) is_due_ = true;
+}
+
+void Adaptation::plan(std::span<Site* const> step) {
+  const std::vector<Holding> all = holdings(step);
+  if (all.empty()) return;
+  is_due_ = false;
+  const double mean = mean_sensitivity(all);
+  std::vector<PlanItem> items;
+  for (const Holding& holding : all) {
+    const auto elems = elems_of(holding);
+    const bool plane = !holding.keeper->can_plan;
+    items.push_back({.elems = elems,
+                     .sensitivity = holding.sensitivity.value_or(mean * static_cast<double>(elems)),
+                     .choices = plan_choices(holding.keeper->dtype, elems, plane)});
+  }
+  const Plan plan = solve_plan(items, AverageBits{report_.budget_bits});
+  for (std::size_t i = 0; i < all.size(); ++i) tell(all[i], items[i].choices[plan.choices[i]].spec);
+  ++report_.plans;
+  report_.average_bits = plan.average_bits;
+  report_.predicted_variance = plan.variance;
+  report_.measured_variance.reset();
+}
+
+void Adaptation::set_gradient_variance(double variance) { report_.gradient_variance = variance; }
+
+}  // namespace actzip::session

@@ -1,0 +1,52 @@
+// Bits where they matter: what is known about the sites of a session becomes a plan. docs/plan.md has the mathematics.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "actzip/plan.hpp"
+#include "actzip/session.hpp"
+
+namespace actzip::session {
+
+struct Site;
+
+/// The bits for the policy: none if a plan spends them. Throws Error(invalid_spec) for options that contradict.
+std::optional<Bits> policy_bits(const SessionOptions& options);
+
+/// Whether a plan may take the place of what the policy chose: values in few bits, and no user asked for them so.
+bool can_plan(const PolicyRow& row, const Choice& choice);
+
+/// What a site that may be planned is tried out with, when its memory is kept as `held`.
+TrialNoise trial_noise(const CodecSpec& held);
+
+/// When to look and what came of it. Not thread-safe: the state's mutex guards it, and the sites.
+class Adaptation {
+ public:
+  explicit Adaptation(const SessionOptions& options);
+
+  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+
+  void begin_step();
+  [[nodiscard]] bool wants_observation() const noexcept { return is_due_; }
+
+  /// Plans for what `step` kept, the sites of one step, whose sensitivities are new, and tells the sites.
+  void plan(std::span<Site* const> step);
+  void set_gradient_variance(double variance);
+  void set_measured_variance(double variance) { report_.measured_variance = variance; }
+
+  /// As of the last plan.
+  [[nodiscard]] const PlanReport& report() const noexcept { return report_; }
+
+ private:
+  bool is_on_ = false;
+  bool is_measured_ = false;
+  std::int64_t interval_ = 0;
+  std::int64_t steps_ = 0;
+  bool is_due_ = false;
+  PlanReport report_;
+};
+
+}  // namespace actzip::session
