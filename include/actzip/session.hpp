@@ -151,15 +151,18 @@ struct SiteSensitivity {
 
 /// What one step tells about where bits matter. docs/plan.md says how it is found.
 struct Observation {
-  std::vector<SiteSensitivity> sites;
+  std::vector<SiteSensitivity> sites = {};
   /// Of the whole gradient over batches, relative to its square; none if not known.
-  std::optional<double> gradient_variance;
+  std::optional<double> gradient_variance = {};
+  double weight =
+      0.5;  ///< of these figures beside what was known before: one step is one sample of what changes slowly
 };
 
 /// A step that is made again and again to measure: the same seeds each time, but for some sites.
 struct Trial {
   std::uint64_t seed = 0;
   std::vector<SiteId> sites = {};  ///< kept with the noise of TrialNoise, and with a seed of their own
+  bool observe = false;            ///< wants_observation() says yes
 };
 
 /// The elements of an encoded tensor, dense, in the memory order and of the type in which they were saved.
@@ -186,6 +189,9 @@ class Session {
   /// The site of that key, made when it is new. Names are copied.
   SiteId site(const SiteKey& key);
 
+  /// The site of that name, as the report gives it. Throws Error(invalid_spec) if there is none.
+  [[nodiscard]] SiteId site_named(const std::string& name) const;
+
   /// Its name, as in the report; valid as long as the session.
   [[nodiscard]] const std::string& site_name(SiteId site) const;
 
@@ -197,6 +203,9 @@ class Session {
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;
 
+  /// The same with adapt = "measured": whether somebody should measure before the next step.
+  [[nodiscard]] bool wants_measurement() const;
+
   /// Takes in what was observed or measured, and plans anew; between two steps. Sites that are not named keep what is
   /// known of them. Values that are not finite are refused as a whole: false.
   bool learn(const Observation& observation);
@@ -206,6 +215,9 @@ class Session {
 
   /// The variance of the whole gradient, relative to its square, that somebody measured with the bits of now.
   void set_measured_variance(double variance);
+
+  /// Whether the plan of now adds more than 10 % to the gradient's own variance, as far as is known.
+  [[nodiscard]] bool adds_much() const;
 
   /// What the last step kept.
   [[nodiscard]] Report report() const;

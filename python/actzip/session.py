@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from . import _C
+from .measure import measure
 from .report import Report
 
 _push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
@@ -26,13 +29,20 @@ class Session:
         model: names the sites by module, and makes certain that no parameter is taken for an activation. Optional.
         preset: ``"default"`` (each operator as its gradient needs), ``"exact"`` (only what changes no gradient), or a
             codec for all floating tensors alike, such as ``"affine:2"`` or ``"rotated:4"``.
-        bits: instead of the default's 2: 1, 2, 3, 4 or 8.
+        bits: instead of the default's 2: 1, 2, 3, 4 or 8. Any other number from 1 to 8 is an average, and sites get
+            more or less as they matter (``adapt="layer"``).
         min_elems: smaller tensors are kept as they are.
         seed: of the random signs; torch's generators are never touched.
         dry: compress nothing; ``report()`` says what would be done.
         rules: what to do at some sites instead: a pattern (``*``) for ``operator.slot`` or for a whole site name, as the
             report gives them, and a codec, ``"as is"`` or ``"default"``. The first that matches holds:
             ``{"layers.0.*": "as is", "gelu.*": "rotated:2"}``.
+        adapt: ``"layer"``: bits go where they matter, ``bits`` (2) on average over all sites that have few bits, by what
+            a step tells that is observed now and then; ``"measured"``: the same, by what ``closure`` shows when it is
+            run again with other noise. See docs/plan.md.
+        interval: steps from one adaptation to the next; 100, or 1,000 if measured.
+        closure: for ``"measured"``: a function that makes a step of training without its optimizer, the forward inside
+            this session. May be set later: it mostly needs the session.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
@@ -58,14 +68,21 @@ class Session:
         rules: Mapping[str, str] | None = None,
         adapt: str = "",
         interval: int = 0,
+        closure: Callable[[], Any] | None = None,
     ) -> None:
         self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only,
                                 rules=list((rules or {}).items()), adapt=adapt, interval=interval)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self._modules = self._core.module_hooks()
+        self.closure = closure
+        self._adapts = bool(adapt) or (bits is not None and bits != int(bits))
+        self._is_measuring = self._has_warned = False
+        self._turns: Counter[str] = Counter()
 
     def __enter__(self) -> Session:
+        if self._adapts and not self._is_measuring:
+            self._adapt()
         needs_modules = _C.start_listening(self._core)
         _push_hooks(self._pack, self._unpack)
         model = self._model and self._model()
@@ -92,6 +109,35 @@ class Session:
             register_module_forward_pre_hook(self._modules.enter),
             register_module_forward_hook(self._modules.leave, always_call=True),
         )
+
+    def measure(self, closure: Callable[[], Any]) -> None:
+        """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.
+
+        Takes some 30 steps of ``closure``, which runs forward inside this session, and backward, on one batch.
+        Gradients, buffers, random states and parameters are afterwards what they were; no optimizer may step in it.
+        No more memory is used on the device than in a step; one gradient is kept on the host.
+        """
+        model = self._model and self._model()
+        if model is None or not self._adapts:
+            raise ValueError("measure: allowed with a model and adapt, as in Session(model, adapt='measured')")
+        self._is_measuring = True
+        try:
+            measure(self, model, closure, self._turns)
+        finally:
+            self._is_measuring = False
+
+    def _adapt(self) -> None:
+        """Between two steps: measures if it is time to, and warns once if the noise is too much."""
+        if self._core.wants_measurement():
+            if self.closure is not None:
+                self.measure(self.closure)
+            elif not self._has_warned:
+                self._has_warned = True
+                warnings.warn("actzip: adapt='measured' without a closure: set session.closure, or call measure()")
+        if not self._has_warned and self._core.adds_much():
+            self._has_warned = True
+            warnings.warn("actzip: compression adds more than 10 % to the gradient's own variance; give it more bits "
+                          "(Session(bits=...)) or larger batches, and see session.report() for the sites", stacklevel=3)
 
     def report(self) -> Report:
         """What the last step kept, by site."""

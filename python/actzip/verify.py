@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from .report import Report
 from .session import Session
+from .unchanged import unchanged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ def verify(
         raise ValueError("verify: the model has no parameter that requires grad")
 
     def gradients(session: Session | None = None) -> list[torch.Tensor]:
-        with _unchanged(model), torch.enable_grad():
+        with unchanged(model), torch.enable_grad():
             with session or nullcontext():
                 output = forward()
             value = output if callable(batch) else _mean_square(output)
@@ -171,34 +171,3 @@ def _floating_tensors(output: Any) -> list[torch.Tensor]:
         return [output] if output.requires_grad else []
     values = output.values() if isinstance(output, Mapping) else output if isinstance(output, Sequence) else ()
     return [tensor for value in values for tensor in _floating_tensors(value)]
-
-
-@contextmanager
-def _unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Puts gradients, buffers, training flags and random states back, so that every draw starts alike.
-
-    Buffers are replaced by copies meanwhile: their own memory is never written, which pending graphs would notice.
-    """
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(module._buffers, name, buffer)
-               for module in model.modules() for name, buffer in module._buffers.items() if buffer is not None]
-    training = [(module, module.training) for module in model.modules()]
-    python_state, cpu_state = random.getstate(), torch.get_rng_state()
-    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    for holder, name, buffer in buffers:
-        holder[name] = buffer.clone()
-    for parameter, _ in gradients:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for holder, name, buffer in buffers:
-            holder[name] = buffer
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        for module, flag in training:
-            module.training = flag
-        random.setstate(python_state)
-        torch.set_rng_state(cpu_state)
-        if cuda_states is not None:
-            torch.cuda.set_rng_state_all(cuda_states)

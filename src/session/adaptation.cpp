@@ -73,6 +73,30 @@ Want want_of(const CodecSpec& spec, bool not_negative) {
   return {std::holds_alternative<Copy>(spec) ? Keep::as_is : Keep::encoded, spec, not_negative};
 }
 
+/// Where the table gives 4 bits, an error does more than in proportion to its square: 1 bit is not to be had.
+std::vector<PlanChoice> choices_for(const Holding& holding) {
+  const bool plane = !holding.keeper->can_plan;
+  std::vector<PlanChoice> choices = plan_choices(holding.keeper->dtype, elems_of(holding), plane);
+  const bool is_steep = std::ranges::any_of(holding.sites, [](const Site* site) {
+    const auto* rotated = std::get_if<Rotated>(&site->row->spec);
+    return rotated != nullptr && rotated->bits == Bits(4);
+  });
+  if (is_steep) std::erase_if(choices, [](const PlanChoice& choice) { return choice.bits < 2; });
+  return choices;
+}
+
+/// The budget, or the least that can be had if that is more.
+AverageBits affordable(double budget, std::span<const PlanItem> items) {
+  double least = 0.0;
+  double elems = 0.0;
+  for (const PlanItem& item : items) {
+    const auto cheapest = std::ranges::min_element(item.choices, {}, &PlanChoice::bits);
+    least += static_cast<double>(item.elems) * cheapest->bits;
+    elems += static_cast<double>(item.elems);
+  }
+  return {std::max(budget, least / elems)};
+}
+
 /// The plane belongs to a ReLU, which kept it first.
 CodecSpec without_plane(CodecSpec spec) {
   if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = false;
@@ -149,12 +173,11 @@ void Adaptation::plan(std::span<Site* const> step) {
   std::vector<PlanItem> items;
   for (const Holding& holding : all) {
     const auto elems = elems_of(holding);
-    const bool plane = !holding.keeper->can_plan;
     items.push_back({.elems = elems,
                      .sensitivity = holding.sensitivity.value_or(mean * static_cast<double>(elems)),
-                     .choices = plan_choices(holding.keeper->dtype, elems, plane)});
+                     .choices = choices_for(holding)});
   }
-  const Plan plan = solve_plan(items, AverageBits{report_.budget_bits});
+  const Plan plan = solve_plan(items, affordable(report_.budget_bits, items));
   for (std::size_t i = 0; i < all.size(); ++i) tell(all[i], items[i].choices[plan.choices[i]].spec);
   ++report_.plans;
   report_.average_bits = plan.average_bits;

@@ -30,7 +30,8 @@ class Adaptation {
   [[nodiscard]] bool is_on() const noexcept { return is_on_; }
 
   void begin_step();
-  [[nodiscard]] bool wants_observation() const noexcept { return is_due_; }
+  [[nodiscard]] bool wants_observation() const noexcept { return is_due_ && !is_measured_; }
+  [[nodiscard]] bool wants_measurement() const noexcept { return is_due_ && is_measured_; }
 
   /// Plans for what `step` kept, the sites of one step, whose sensitivities are new, and tells the sites.
   void plan(std::span<Site* const> step);

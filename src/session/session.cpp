@@ -12,6 +12,8 @@ void Session::begin_step() { state_->begin_step(); }
 
 SiteId Session::site(const SiteKey& key) { return state_->site(key); }
 
+SiteId Session::site_named(const std::string& name) const { return state_->site_named(name); }
+
 const std::string& Session::site_name(SiteId site) const { return state_->site_name(site); }
 
 Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
@@ -20,11 +22,15 @@ Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream,
 
 bool Session::wants_observation() const { return state_->wants_observation(); }
 
+bool Session::wants_measurement() const { return state_->wants_measurement(); }
+
 bool Session::learn(const Observation& observation) { return state_->learn(observation); }
 
 void Session::set_trial(std::optional<Trial> trial) { state_->set_trial(std::move(trial)); }
 
 void Session::set_measured_variance(double variance) { state_->set_measured_variance(variance); }
+
+bool Session::adds_much() const { return state_->adds_much(); }
 
 Report Session::report() const { return state_->report(); }
 

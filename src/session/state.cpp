@@ -130,18 +130,21 @@ void State::begin_step() {
 
 bool State::wants_observation() {
   const std::lock_guard lock(mutex_);
-  return adaptation_.wants_observation() && !trial_;
+  return trial_ ? trial_->observe : adaptation_.wants_observation();
+}
+
+bool State::wants_measurement() {
+  const std::lock_guard lock(mutex_);
+  return !trial_ && adaptation_.wants_measurement();
 }
 
 bool State::learn(const Observation& observation) {
   const auto is_sound = [](double value) { return std::isfinite(value) && value >= 0.0; };
   if (!std::ranges::all_of(observation.sites, is_sound, &SiteSensitivity::value)) return false;
-  // One step is one sample of what changes slowly.
-  constexpr double kWeightOfNew = 0.5;
   const std::lock_guard lock(mutex_);
   for (const SiteSensitivity& found : observation.sites) {
     auto& known = sites_[found.site.value].sensitivity;
-    known = known ? std::lerp(*known, found.value, kWeightOfNew) : found.value;
+    known = known ? std::lerp(*known, found.value, observation.weight) : found.value;
   }
   if (observation.gradient_variance && is_sound(*observation.gradient_variance)) {
     adaptation_.set_gradient_variance(*observation.gradient_variance);
@@ -158,6 +161,11 @@ void State::set_trial(std::optional<Trial> trial) {
 void State::set_measured_variance(double variance) {
   const std::lock_guard lock(mutex_);
   adaptation_.set_measured_variance(variance);
+}
+
+bool State::adds_much() {
+  const std::lock_guard lock(mutex_);
+  return adaptation_.is_on() && adaptation_.report().adds_much();
 }
 
 SiteId State::site(const SiteKey& key) {
@@ -180,6 +188,15 @@ SiteId State::site(const SiteKey& key) {
 Site& State::site_at(SiteId id) {
   const std::lock_guard lock(mutex_);
   return sites_[id.value];
+}
+
+SiteId State::site_named(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = site_by_name_.find(name);
+  if (found == site_by_name_.end()) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: no site '{}' (allowed: names as in the report)", name));
+  }
+  return found->second;
 }
 
 const std::string& State::site_name(SiteId site) { return site_at(site).name; }

@@ -100,10 +100,13 @@ class State : public std::enable_shared_from_this<State> {
   void begin_step();
   SiteId site(const SiteKey& key);
   const std::string& site_name(SiteId site);
+  SiteId site_named(const std::string& name);
   bool wants_observation();
+  bool wants_measurement();
   bool learn(const Observation& observation);
   void set_trial(std::optional<Trial> trial);
   void set_measured_variance(double variance);
+  bool adds_much();
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
   Report report();
 

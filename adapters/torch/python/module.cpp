@@ -14,6 +14,7 @@
 
 #include "actzip/error.hpp"
 #include "actzip/policy.hpp"
+#include "actzip/registry.hpp"
 #include "actzip/torch.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
@@ -227,6 +228,22 @@ std::pair<py::object, py::object> hook_pair(const Session& session) {
   return {new_builtin(kPackDefinition, self), new_builtin(kUnpackDefinition, self)};
 }
 
+/// Makes the next steps trials, in which the named sites are tried out.
+void set_trial(const Session& session, std::uint64_t seed, const std::vector<std::string>& sites, bool observe) {
+  actzip::Session& core = session.impl()->core();
+  Trial trial{.seed = seed, .sites = {}, .observe = observe};
+  for (const std::string& name : sites) trial.sites.push_back(core.site_named(name));
+  core.set_trial(std::move(trial));
+}
+
+/// In place of what was known.
+bool learn(const Session& session, const std::vector<std::pair<std::string, double>>& sensitivities) {
+  actzip::Session& core = session.impl()->core();
+  Observation observation{.weight = 1.0};
+  for (const auto& [name, value] : sensitivities) observation.sites.push_back({core.site_named(name), value});
+  return core.learn(observation);
+}
+
 /// The rows of the default policy as text, in their order: (operators, slots, reason).
 std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
   std::vector<std::tuple<std::string, std::string, std::string>> rows;
@@ -269,9 +286,19 @@ PYBIND11_MODULE(_C, module) {
       .def("look_at_model", &look_at_model)
       .def("watch_model", &watch_model)
       .def("live_bytes", &Session::live_bytes)
+      .def("wants_measurement", [](const Session& session) { return session.impl()->core().wants_measurement(); })
+      .def("adds_much", [](const Session& session) { return session.impl()->core().adds_much(); })
+      .def("set_trial", &set_trial, py::arg("seed"), py::arg("sites"), py::arg("observe"))
+      .def("end_trial", [](const Session& session) { session.impl()->core().set_trial(std::nullopt); })
+      .def("take_observation", [](const Session& session) { return session.impl()->take_observation(); })
+      .def("learn", &learn)
+      .def("set_measured_variance",
+           [](const Session& session, double value) { session.impl()->core().set_measured_variance(value); })
       .def("report_text", [](const Session& session) { return session.report().to_text(); })
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
   module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
   module.def("stop_listening", &stop_listening);
   module.def("policy_rows", &policy_rows);
+  module.def("expected_error",
+             [](const std::string& codec) { return actzip::expected_error(actzip::parse_spec(codec)); });
 }

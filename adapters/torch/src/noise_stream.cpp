@@ -15,7 +15,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <typeinfo>
@@ -78,14 +77,17 @@ at::Tensor shaped_as(const at::Tensor& gradient, const at::Tensor& sent) {
 
 bool is_parameter(const Edge& edge) { return dynamic_cast<const AccumulateGrad*>(edge.function.get()) != nullptr; }
 
+/// Nodes between a parameter and the operator that uses it.
+bool is_cast_or_transposition(const Node& node) {
+  const std::string name = node.name();
+  return name == "TBackward0" || name == "ToCopyBackward0";
+}
+
 /// Whether what is sent there is the gradient of a parameter, up to a cast or a transposition.
 bool leads_to_parameter(const Edge& edge) {
-  constexpr std::array<const char*, 2> kHarmless = {"TBackward0", "ToCopyBackward0"};
   const Edge* at = &edge;
   while (at->is_valid() && !is_parameter(*at)) {
-    const std::string name = at->function->name();
-    const bool passes = std::ranges::any_of(kHarmless, [&](const char* known) { return name == known; });
-    if (!passes || at->function->next_edges().size() != 1) return false;
+    if (!is_cast_or_transposition(*at->function)) return false;
     at = &at->function->next_edges().front();
   }
   return at->is_valid();
@@ -192,11 +194,12 @@ NoiseStream::Tensors NoiseStream::passed_on(Node& node, const Tensors& noise, co
 
 /// The gradient's own variance over batches: rows are taken to be examples, and drawn for or against.
 void NoiseStream::look_at_rows(Node& node, const Tensors& sent, const Tensors& received) {
+  if (is_cast_or_transposition(node)) return;  // counted above it
   std::vector<std::size_t> parameters;
   for (std::size_t e = 0; e < sent.size(); ++e) {
     if (sent[e].defined() && leads_to_parameter(node.next_edge(e))) parameters.push_back(e);
   }
-  if (parameters.empty() || !received[0].defined() || received[0].dim() < 2) return;
+  if (parameters.empty() || received.empty() || !received[0].defined() || received[0].dim() < 1) return;
   const std::int64_t rows = received[0].size(0);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(received[0].dim()), 1);
   sizes[0] = rows;

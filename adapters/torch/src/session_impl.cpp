@@ -119,18 +119,18 @@ bool SessionImpl::observe_step() {
 }
 
 /// Between two steps, so that no step has some of its bits by one plan and some by another.
-void SessionImpl::take_observation() {
+bool SessionImpl::take_observation() {
   constexpr int kMostWaiting = 8;
   const std::lock_guard lock(mutex_);
-  if (!stream_ || open_steps_ > 0) return;
+  if (!stream_ || open_steps_ > 0) return false;
   if (!stream_->has_passed()) {
     if (++waited_ > kMostWaiting) stream_.reset();  // nobody ran backward
-    return;
+    return false;
   }
   const auto observation = stream_->result();
-  if (!observation) return;
-  if (!observation->sites.empty()) session_.learn(*observation);
+  if (!observation) return false;
   stream_.reset();
+  return !observation->sites.empty() && session_.learn(*observation);
 }
 
 void SessionImpl::end_step() {

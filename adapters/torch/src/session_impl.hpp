@@ -54,11 +54,13 @@ class SessionImpl {
   void end_step();
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
+  /// Learns from an observed step if its figures have arrived. Gives whether it did.
+  bool take_observation();
   Packed pack(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
-  [[nodiscard]] const Session& core() const { return session_; }
-  [[nodiscard]] Session& core() { return session_; }
+  [[nodiscard]] const actzip::Session& core() const { return session_; }
+  [[nodiscard]] actzip::Session& core() { return session_; }
 
   /// A path for enter_module(); valid as long as the session.
   const std::string* module_path(const std::string& path);
@@ -74,13 +76,12 @@ class SessionImpl {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
-  void take_observation();
   SiteSequence::Save place_of(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
 
-  Session session_;
+  actzip::Session session_;  ///< the core's, not the one of torch.hpp
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;                   ///< on all threads

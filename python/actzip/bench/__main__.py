@@ -4,10 +4,10 @@ import argparse
 import sys
 
 from . import __doc__ as purpose
-from . import fidelity, sensitivity, train
+from . import fidelity, plan, sensitivity, train
 from .errors import BenchError
 
-COMMANDS = {"fidelity": fidelity, "train": train, "sensitivity": sensitivity}
+COMMANDS = {"fidelity": fidelity, "train": train, "sensitivity": sensitivity, "plan": plan}
 
 
 def main(arguments: list[str] | None = None) -> int:

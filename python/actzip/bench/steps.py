@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from ..session import Session
 from .errors import BenchError
 from .models import ModelSpec
+from .presets import options_of
 
 PLAIN, CHECKPOINTING, OFFLOADING = "plain", "checkpointing", "save_on_cpu"
 
@@ -68,7 +69,7 @@ class Variant:
 
     def __init__(self, name: str, bench: Bench) -> None:
         self.name, self.bench = name, bench
-        self.session = None if name in (PLAIN, CHECKPOINTING, OFFLOADING) else Session(bench.model, preset=name)
+        self.session = None if name in (PLAIN, CHECKPOINTING, OFFLOADING) else Session(bench.model, **options_of(name))
 
     def scope(self) -> AbstractContextManager:
         if self.name == PLAIN:

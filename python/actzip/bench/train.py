@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from ..session import Session
 from . import devices, machine, models, results, step_profile
 from .errors import BenchError
+from .presets import check as check_preset
 from .results import Row
 from .steps import (CHECKPOINTING, OFFLOADING, PLAIN, Bench, Variant, cosine, fits_host, free_memory, seconds_per_step,
                     unless_out_of_memory)
@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", action="append", metavar="NAME", required=True,
                         help=f"{', '.join(models.MODELS)}; may be given several times")
     parser.add_argument("--preset", action="append", metavar="PRESET",
-                        help="of actzip.Session: default, exact, or a codec; may be given several times")
+                        help="of actzip.Session: default, exact, a codec, or options as in bits=2,adapt=layer; "
+                             "may be given several times")
     parser.add_argument("--baselines", action="store_true", help="also checkpointing of each block, and save_on_cpu")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="times that each way takes its turn (7)")
     parser.add_argument("--batch", type=int, metavar="N", help="images, sequences or nodes instead of the model's own")
@@ -77,10 +78,7 @@ def check(options: argparse.Namespace, presets: Sequence[str]) -> None:
         if value is not None and value < 1:
             raise BenchError(f"{name} {value} (allowed: 1 or more)")
     for preset in presets:
-        try:
-            Session(preset=preset)
-        except ValueError as error:
-            raise BenchError(f"--preset {preset}: {error}") from error
+        check_preset(preset)
     if options.json:
         results.train_file(options.json).read()
 

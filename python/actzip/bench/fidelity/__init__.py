@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import Session
 from .. import devices, machine
 from ..data import find_folder, fingerprint
 from ..errors import BenchError
+from ..presets import check as check_preset
 from ..tasks import TASKS, Task
 from . import picture
 from .processes import Job, run_all
@@ -29,7 +29,8 @@ JOBS_ON_CUDA = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, choices=TASKS)
     parser.add_argument("--preset", action="append", metavar="P",
-                        help="of actzip.Session; may be given several times (default: default)")
+                        help="of actzip.Session, or options of it as in bits=1.5,adapt=layer; may be given several times "
+                             "(default: default)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps the runs; those it has are not run again")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="the loss curves")
@@ -80,10 +81,7 @@ def _task(options: argparse.Namespace) -> Task:
 def _presets(given: list[str] | None) -> list[str]:
     presets = list(dict.fromkeys(given or ["default"]))
     for preset in presets:
-        try:
-            Session(preset=preset)
-        except ValueError as error:
-            raise BenchError(str(error)) from None
+        check_preset(preset)
     return presets
 
 

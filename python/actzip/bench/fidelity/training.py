@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ... import Session
+from ..presets import options_of
 from ..tasks import Task, learning_rate
 
 PLAIN = "plain"  #: in place of a preset: no session at all
@@ -44,7 +45,7 @@ def train(
     """
     torch.manual_seed(seed)
     trial = task.start(data, seed, device)
-    session = None if preset == PLAIN else Session(trial.model, preset=preset, seed=seed)
+    session = None if preset == PLAIN else Session(trial.model, seed=seed, **options_of(preset))
     schedule = learning_rate(trial)
     losses: list[float] = []
     waiting: list[torch.Tensor] = []

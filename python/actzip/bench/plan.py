@@ -1,0 +1,180 @@
+"""Whether bits go where they matter: sensitivities as observed and as measured, and the variance of plans.
+
+A model is trained for some steps. One step is observed, which gives the estimate of each site's sensitivity; then each
+site alone gets other noise of 2 bits, several times, which measures it. At the end the gradient's variance is measured
+with 2 bits for all, with 2 bits planned and with 1.5 bits planned, all by the observed sensitivities. Variances are
+relative to the square of the gradient.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from .. import _C
+from ..measure import Holding, Measurement
+from ..session import Session
+from . import devices, machine, small_models
+from .data import find_folder
+from .errors import BenchError
+from .results import ResultFile, new_run
+from .steps import free_memory
+from .table import table
+from .tasks import TASKS
+
+#: Name: the task and the steps that bring it to the middle of its training; the GCN has no task of three layers.
+MODELS = {"resnet18": ("cifar10", 1000), "gpt": ("shakespeare", 400), "gcn": (None, 40)}
+LOW_BITS = 1.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = " ".join(__doc__.split("\n\n", 1)[1].split())
+    parser.add_argument("--model", required=True, choices=MODELS)
+    parser.add_argument("--train", type=int, metavar="N", help="steps before it is measured (default: half a training)")
+    parser.add_argument("--draws", type=int, default=8, metavar="N", help="of the noise, to average over (8)")
+    parser.add_argument("--batch", type=int, metavar="N", help="instead of the recipe's")
+    parser.add_argument("--width", type=int, metavar="N", help="of the network, instead of the recipe's")
+    parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: ACTZIP_DATA)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="adds the result to FILE; a model's old one goes")
+    devices.add_argument(parser)
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """One holding: what several sites may share."""
+
+    name: str
+    elems: int
+    observed: float
+    measured: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """All figures of one model."""
+
+    sites: list[Site]
+    spearman: float  #: of observed and measured sensitivities
+    predicted: float  #: variance with 2 bits for all, by the observed sensitivities
+    uniform: float  #: the same, measured, as are the following
+    planned: float
+    planned_low: float
+    model: str = ""
+    device: str = ""
+    run: str = ""
+
+
+def run(options: argparse.Namespace) -> int:
+    device = devices.chosen(options.device)
+    for name in ("train", "draws", "batch", "width"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BenchError(f"--{name} {value} (allowed: 1 or more)")
+    file = options.json and ResultFile(options.json, "actzip.bench plan, version 1", ("model", "device"))
+    if file:
+        file.read()
+    facts, run_id = machine.describe(device), new_run()
+    print(machine.heading(facts), flush=True)
+    model, loss = trained(options, device)
+    result = compare(model, loss, options.draws)
+    result = dataclasses.replace(result, model=options.model, device=facts["device"], run=run_id)
+    print(f"\n{text(result)}", flush=True)
+    if file:
+        file.merge(run_id, facts, [result])
+    return 0
+
+
+def trained(options: argparse.Namespace, device: torch.device) -> tuple[torch.nn.Module, Callable[[], torch.Tensor]]:
+    """A model in the middle of its training, and its loss on the next batch."""
+    task_name, steps = MODELS[options.model]
+    steps = options.train or steps
+    if task_name is None:
+        spec = small_models.SMALL_MODELS["gcn"]
+        bench = small_models.trained(dataclasses.replace(spec, batch=options.batch or spec.batch), device, steps)
+        return bench.model, lambda: spec.loss(bench.model, *bench.data)
+    changes = {name: value for name in ("batch", "width") if (value := getattr(options, name)) is not None}
+    task = TASKS[task_name](**changes)
+    torch.manual_seed(0)
+    arrays = task.load(find_folder(options.data, task.files))
+    trial = task.start({name: torch.from_numpy(array).to(device) for name, array in arrays.items()}, 0, device)
+    for step, batch in zip(range(1, steps + 1), trial.batches):
+        trial.optimizer.zero_grad()
+        trial.loss(batch).backward()
+        torch.nn.utils.clip_grad_norm_(trial.model.parameters(), trial.clip)
+        trial.optimizer.step()
+        if step % 100 == 0:
+            print(f"training: step {step} of {steps}", file=sys.stderr, flush=True)
+    trial.model.zero_grad()
+    batch = next(trial.batches)
+    free_memory()
+    return trial.model, lambda: trial.loss(batch)
+
+
+class Planned:
+    """A session whose sensitivities are set by hand, and the variance that its plan leaves."""
+
+    def __init__(self, model: torch.nn.Module, loss: Callable[[], torch.Tensor], bits: float) -> None:
+        self._session = Session(model, bits=bits, adapt="measured")
+        self._loss = loss
+        self.measurement = Measurement(self._session, model, self._step)
+        self.measurement.holdings()
+        self.holdings = self.measurement.observe()  # by now it has learned what is shared
+
+    def _step(self) -> None:
+        with self._session:
+            loss = self._loss()
+        loss.backward()
+
+    def set(self, sensitivity: Callable[[Holding], float]) -> None:
+        self._session._core.learn([(site.site, sensitivity(holding) / len(holding.readers))
+                                   for holding in self.holdings for site in holding.readers])
+        self.holdings = self.measurement.holdings()
+
+
+def elems(holding: Holding) -> int:
+    return torch.Size(holding.keeper.shape).numel()
+
+
+def compare(model: torch.nn.Module, loss: Callable[[], torch.Tensor], draws: int) -> Result:
+    planned = Planned(model, loss, 2)
+    observed = {holding.name: holding.keeper.sensitivity for holding in planned.holdings}
+    low = Planned(model, loss, LOW_BITS)
+    low.set(lambda holding: observed[holding.name])
+    planned_low = low.measurement.variance(draws)
+    planned.set(lambda holding: observed[holding.name])
+    variance = planned.measurement.variance(draws)
+    planned.set(elems)  # all elements alike: 2 bits for all
+    uniform = planned.measurement.variance(draws)
+    predicted = sum(observed[holding.name] * _C.expected_error(holding.trial_codec) for holding in planned.holdings)
+    print(f"measuring {len(planned.holdings)} sites, {draws} draws each", file=sys.stderr, flush=True)
+    measured = planned.measurement.sensitivities(planned.holdings, alone=planned.holdings, draws=draws)
+    sites = [Site(holding.name, elems(holding), observed[holding.name], measured[holding.name])
+             for holding in planned.holdings]
+    rank = spearman([site.observed for site in sites], [site.measured for site in sites])
+    return Result(sites, rank, predicted, uniform, variance, planned_low)
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    ranks = [torch.tensor(values, dtype=torch.float64).argsort().argsort().double() for values in (a, b)]
+    return torch.corrcoef(torch.stack(ranks))[0, 1].item()
+
+
+def text(result: Result) -> str:
+    """The sites, the most sensitive first, and what follows."""
+    rows = [(site.name, site.elems, f"{site.observed:.3e}", f"{site.measured:.3e}",
+             f"{site.observed / site.measured:.2f}" if site.measured else "-")
+            for site in sorted(result.sites, key=lambda site: -site.measured)]
+    ratio = result.predicted / result.uniform
+    return "\n".join((
+        table(("site", "elements", "observed", "measured", "quotient"), rows),
+        f"{len(result.sites)} sites; Spearman {result.spearman:.3f}",
+        f"2 bits for all: variance predicted {result.predicted:.4g}, measured {result.uniform:.4g}, "
+        f"quotient {ratio:.2f}",
+        f"2 bits planned: {result.planned:.4g}, {result.planned / result.uniform:.3f} of 2 bits for all",
+        f"{LOW_BITS} bits planned: {result.planned_low:.4g}, {result.planned_low / result.uniform:.3f} of 2 bits for all",
+    ))

@@ -1,0 +1,185 @@
+"""How much of the gradient's variance comes from which site, measured: some steps are made again with other noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _C
+from .report import Report, SiteReport
+from .unchanged import unchanged
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Steps that one measurement may take. At an interval of 1,000 steps, 30 are 3 %.
+MOST_STEPS = 30
+
+#: operator.slot of what enters linearly: noise there reaches the gradients of its own layer's parameters alone.
+LINEAR = {"addmm.mat1", "mm.self", "linear.input", "convolution.input", "cudnn_convolution.input",
+          "mkldnn_convolution.input", "convolution_overrideable.input"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Holding:
+    """Memory that is kept once, whoever saves it."""
+
+    keeper: SiteReport
+    readers: tuple[SiteReport, ...]  #: of its values; the keeper perhaps among them
+
+    @property
+    def name(self) -> str:
+        return self.keeper.site
+
+    @property
+    def trial_codec(self) -> str:
+        return "rotated:2:mask" if self.keeper.codec.endswith(":mask") else "rotated:2"
+
+    def trial_error(self) -> float:
+        """Squared error between the step as it is and one with trial noise here, relative to what is kept."""
+        now = 0.0 if self.keeper.codec == "as is" else _C.expected_error(self.keeper.codec)
+        return _C.expected_error(self.trial_codec) + now
+
+
+def holdings(report: Report) -> list[Holding]:
+    """Everything that a plan may choose for, as the last step kept it."""
+    kept = [site for site in report.sites if site.sensitivity is not None]
+    sharing: dict[str, list[SiteReport]] = defaultdict(list)
+    for site in report.sites:
+        if site.codec == "shared":
+            sharing[site.reason.removeprefix("kept by ")].append(site)
+    return [Holding(site, tuple(s for s in (site, *sharing[site.site]) if s.op not in ("relu", "relu_")))
+            for site in kept]
+
+
+class Gradients:
+    """Steps made again for their gradients; everything else is afterwards as it was."""
+
+    def __init__(self, session: Session, model: torch.nn.Module, closure: Callable[[], Any]) -> None:
+        self._core, self._model, self._closure = session._core, model, closure
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.steps = 0
+
+    def run(self, seed: int, tried: Iterable[str] = (), observe: bool = False) -> dict[str, torch.Tensor]:
+        """One step; `tried` are the names of keepers that get noise of their own."""
+        versions = [parameter._version for parameter in self.parameters.values()]
+        self._core.set_trial(seed, list(tried), observe)
+        try:
+            with unchanged(self._model), torch.enable_grad():
+                self._closure()
+                found = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+        finally:
+            self._core.end_trial()
+        if versions != [parameter._version for parameter in self.parameters.values()]:
+            raise RuntimeError("measure: the closure has changed a parameter (allowed: forward and backward, no optimizer)")
+        self.steps += 1
+        return found
+
+
+class Reference:
+    """One gradient, kept in host memory: the device has no room for another beside the step's own."""
+
+    def __init__(self, gradients: dict[str, torch.Tensor]) -> None:
+        self._exact = {name: gradient.detach().to("cpu", copy=True) for name, gradient in gradients.items()}
+        self.energy = sum(float(gradient.double().square().sum()) for gradient in self._exact.values())
+
+    def distance(self, gradients: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Squared, by parameter, relative to the square of the whole."""
+        squares = {name: (gradient - self._exact[name].to(gradient.device)).double().square().sum()
+                   for name, gradient in gradients.items() if name in self._exact}
+        return {name: float(square) / self.energy for name, square in squares.items()}
+
+
+def own_parameters(holding: Holding, model: torch.nn.Module, readers: Counter[str]) -> list[str]:
+    """The parameters whose gradients alone feel noise in this holding; none if others may."""
+    names = []
+    for site in holding.readers:
+        if f"{site.op}.{site.slot}" not in LINEAR or readers[site.module] != 1:
+            return []
+        own = [name for name, _ in model.get_submodule(site.module).named_parameters(recurse=False)]
+        if not own:
+            return []
+        names += [f"{site.module}.{name}" if site.module else name for name in own]
+    return names
+
+
+class Measurement:
+    """The sensitivities of a session's sites by trial steps.
+
+    What enters linearly is tried all at once, since each layer's own gradients tell them apart. The rest takes a step
+    each, in turns: those that were not measured for longest first.
+    """
+
+    def __init__(self, session: Session, model: torch.nn.Module, closure: Callable[[], Any]) -> None:
+        self._session, self._model = session, model
+        self.gradients = Gradients(session, model, closure)
+
+    def observe(self) -> list[Holding]:
+        """A trial step that is observed, which gives the estimate of what will not be measured; and one by its plan."""
+        self.gradients.run(seed=0, observe=True)
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        self._session._core.take_observation()
+        return self.holdings()
+
+    def holdings(self) -> list[Holding]:
+        """As the plan of now has them kept."""
+        self.gradients.run(seed=0)
+        return holdings(self._session.report())
+
+    def sensitivities(self, chosen: Sequence[Holding], alone: Sequence[Holding], draws: int = 1) -> dict[str, float]:
+        """Of `chosen`; of them `alone` are tried one by one, the others together."""
+        found: dict[str, float] = defaultdict(float)
+        readers = Counter(site.module for holding in chosen for site in holding.readers)
+        own = {holding.name: own_parameters(holding, self._model, readers) for holding in chosen}
+        together = [holding for holding in chosen if own[holding.name] and holding not in alone]
+        # Without a name for it, a draw of the signs; the reference has the same everywhere but where it is tried.
+        for draw in range(draws):
+            reference = Reference(self.gradients.run(seed=2 * draw))
+            if together:
+                distance = reference.distance(self.gradients.run(2 * draw, [holding.name for holding in together]))
+                for holding in together:
+                    change = sum(distance.get(name, 0.0) for name in own[holding.name])
+                    found[holding.name] += change / holding.trial_error() / draws
+            for holding in alone:
+                change = sum(reference.distance(self.gradients.run(2 * draw, [holding.name])).values())
+                found[holding.name] += change / holding.trial_error() / draws
+        return dict(found)
+
+    def passing(self, chosen: Sequence[Holding]) -> list[Holding]:
+        """Those whose noise reaches the gradients of other layers: they have to be tried alone."""
+        readers = Counter(site.module for holding in chosen for site in holding.readers)
+        return [holding for holding in chosen if not own_parameters(holding, self._model, readers)]
+
+    def variance(self, draws: int = 1) -> float:
+        """Of the whole gradient as everything is kept now."""
+        total = 0.0
+        for draw in range(draws):
+            reference = Reference(self.gradients.run(seed=2 * draw))
+            total += sum(reference.distance(self.gradients.run(seed=2 * draw + 1)).values()) / 2
+        return total / draws
+
+
+def measure(session: Session, model: torch.nn.Module, closure: Callable[[], Any], turns: Counter[str]) -> None:
+    """One measurement, and the plan that follows from it. `turns` remembers how often each site was measured."""
+    measurement = Measurement(session, model, closure)
+    found = measurement.observe()
+    overhead = 6  # the observed step and one by its plan; the reference, those together; and two for the variance
+    waiting = sorted(measurement.passing(found), key=lambda h: (turns[h.name], -(h.keeper.variance or 0.0)))
+    alone = waiting[:MOST_STEPS - overhead]
+    turns.update(holding.name for holding in alone)
+    left = {holding.name for holding in waiting[MOST_STEPS - overhead:]}
+    chosen = [holding for holding in found if holding.name not in left]
+    values = measurement.sensitivities(chosen, alone)
+    session._core.learn([(site, value) for holding in chosen if holding.name in values
+                         for site, value in _by_reader(holding, values[holding.name])])
+    session._core.set_measured_variance(measurement.variance())
+
+
+def _by_reader(holding: Holding, value: float) -> list[tuple[str, float]]:
+    """Sites that share memory share its sensitivity: the plan sums it up again."""
+    return [(site.site, value / len(holding.readers)) for site in holding.readers]
