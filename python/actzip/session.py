@@ -82,8 +82,11 @@ class Session:
 
     def __enter__(self) -> Session:
         if self._adapts and not self._is_measuring:
-            self._adapt()
-        needs_modules = _C.start_listening(self._core)
+            self._measure_if_due()
+        needs_modules = _C.start_listening(self._core)  # learns from an observed step
+        if self._adapts and not self._has_warned and self._core.adds_much():
+            self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
+                       "(Session(bits=...)) or larger batches, and see session.report() for the sites")
         _push_hooks(self._pack, self._unpack)
         model = self._model and self._model()
         _entered.handles.append(() if model is None else self._look_at(model, needs_modules))
@@ -126,18 +129,18 @@ class Session:
         finally:
             self._is_measuring = False
 
-    def _adapt(self) -> None:
-        """Between two steps: measures if it is time to, and warns once if the noise is too much."""
-        if self._core.wants_measurement():
-            if self.closure is not None:
-                self.measure(self.closure)
-            elif not self._has_warned:
-                self._has_warned = True
-                warnings.warn("actzip: adapt='measured' without a closure: set session.closure, or call measure()")
-        if not self._has_warned and self._core.adds_much():
-            self._has_warned = True
-            warnings.warn("actzip: compression adds more than 10 % to the gradient's own variance; give it more bits "
-                          "(Session(bits=...)) or larger batches, and see session.report() for the sites", stacklevel=3)
+    def _measure_if_due(self) -> None:
+        if not self._core.wants_measurement():
+            return
+        if self.closure is not None:
+            self.measure(self.closure)
+        elif not self._has_warned:
+            self._warn("adapt='measured' without a closure: set session.closure, or call session.measure()")
+
+    def _warn(self, text: str) -> None:
+        """Once in a session, at the line that enters it."""
+        self._has_warned = True
+        warnings.warn(f"actzip: {text}", stacklevel=3)
 
     def report(self) -> Report:
         """What the last step kept, by site."""

@@ -227,13 +227,6 @@ bool State::is_tried(const Site& site) const {
       trial_->sites, [&](SiteId id) { return id == site.id || (site.keeper != nullptr && id == site.keeper->id); });
 }
 
-/// What a site that is tried keeps instead: values, if it would have kept values.
-Want State::tried(const Site& site, const Want& have) {
-  const std::lock_guard lock(mutex_);
-  if (!is_tried(site) || !site.has_plane) return have;
-  return {Keep::encoded, Rotated{.bits = Bits(2), .mask_plane = true}, have.not_negative};
-}
-
 Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
   if (!options_.only.empty() && site.name != options_.only) {
@@ -287,7 +280,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   }
   outcome.after = bytes;
   outcome.before = found.weaker != nullptr ? 0 : bytes;  // the same memory counts once
-  const Want have = tried(site, to_store(site, want, found));
+  const Want have = to_store(site, want, found);
   if (have.how != want.how) outcome.reason = "as a later saver of the same memory asks";
   std::shared_ptr<Blob> blob;
   if (have.how == Keep::encoded) {
@@ -314,6 +307,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
 /// the others teach it, for the next step.
 Want State::to_store(const Site& site, const Want& want, const Found& found) {
   const std::lock_guard lock(mutex_);
+  if (is_tried(site)) return site.has_plane ? with_plane({Keep::encoded, trial_noise(Copy{}).spec, true}) : want;
   if (found.weaker == nullptr) return site.asked && serves(*site.asked, want) ? *site.asked : want;
   const Want both = found.weaker_want.not_negative ? with_plane(want) : want;
   auto& asked = found.weaker->asked;

@@ -126,7 +126,6 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
   Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream, Memory& memory,
                    Outcome& outcome);
-  [[nodiscard]] Want tried(const Site& site, const Want& have);
   Want to_store(const Site& site, const Want& want, const Found& found);
   std::shared_ptr<Blob> encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                     const Stream& stream, Memory& memory);

@@ -1,0 +1,257 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actzip/error.hpp"
+#include "actzip/registry.hpp"
+#include "actzip/session.hpp"
+#include "expect_error.hpp"
+
+namespace actzip {
+namespace {
+
+class PlainMemory final : public Memory {
+ public:
+  Allocation allocate(std::size_t bytes, const Stream& /*stream*/) override {
+    auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
+    return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
+  }
+  Allocation allocate_flag(const Stream& stream) override { return allocate(sizeof(std::uint32_t), stream); }
+  void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
+
+ private:
+  struct alignas(16) Block {
+    std::byte bytes[16];
+  };
+};
+
+constexpr std::int64_t kElems = 4096;
+
+/// Two linear operands, and a ReLU whose result a third one reads.
+class AdaptationTest : public testing::Test {
+ protected:
+  void restart(const SessionOptions& options) { session.emplace(options); }
+
+  void step() {
+    session->begin_step();
+    kept.clear();
+    keep("a", "mm", "self", first_);
+    keep("b", "mm", "self", second_);
+    keep("c", "relu", "result", third_);
+    keep("d", "mm", "self", third_);
+  }
+
+  void learn(double a, double b, double d) {
+    session->learn({.sites = {{id("a", "mm", "self"), a}, {id("b", "mm", "self"), b}, {id("d", "mm", "self"), d}}});
+  }
+
+  SiteId id(const char* module, const char* op, const char* slot) { return session->site({module, op, slot, 0}); }
+
+  [[nodiscard]] std::vector<std::string> codecs() const {
+    std::vector<std::string> result;
+    for (const SiteReport& site : session->report().sites) result.push_back(site.codec);
+    return result;
+  }
+
+  std::vector<float> restored(std::size_t i) {
+    const Allocation values = restore(kept[i], Stream(), memory_);
+    std::vector<float> result(values.size / sizeof(float));
+    std::memcpy(result.data(), values.data, values.size);
+    return result;
+  }
+
+  std::optional<Session> session;
+  std::vector<Kept> kept;
+
+ private:
+  struct Values {
+    Values() : values(kElems) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = std::max(0.0F, std::sin(0.37F * static_cast<float>(i)));
+      }
+    }
+    std::vector<float> values;
+    std::shared_ptr<int> guard = std::make_shared<int>();
+  };
+
+  void keep(const char* module, const char* op, const char* slot, const Values& values) {
+    SavedTensor tensor;
+    tensor.view = {values.values.data(), DType::f32, Shape::contiguous({kElems})};
+    tensor.identity = {reinterpret_cast<std::uintptr_t>(values.guard.get()), values.guard};
+    kept.push_back(session->keep(id(module, op, slot), tensor, Stream(), memory_));
+  }
+
+  PlainMemory memory_;
+  Values first_;
+  Values second_;
+  Values third_;
+};
+
+using Codecs = std::vector<std::string>;
+
+TEST_F(AdaptationTest, bits_go_where_they_matter_within_the_average) {
+  restart({.bits = 2, .adapt = "layer"});
+  step();
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:2", "rotated:2", "rotated:2:mask", "shared"})) << "the table, as yet";
+  learn(100.0, 1.0, 1.0);
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:1", "rotated:1:mask", "shared"}));
+  const Report report = session->report();
+  ASSERT_TRUE(report.plan);
+  EXPECT_EQ(report.plan->average_bits, 2.0);
+  const double predicted =
+      100.0 * expected_error(Rotated{.bits = Bits(4)}) + 2.0 * expected_error(Rotated{.bits = Bits(1)});
+  EXPECT_NEAR(*report.plan->predicted_variance, predicted, 1e-9);
+  EXPECT_EQ(report.sites[2].sensitivity, 1.0) << "of what the layer reads, at the site that keeps it";
+  EXPECT_FALSE(report.sites[3].sensitivity);
+}
+
+TEST_F(AdaptationTest, bits_change_again_when_sensitivities_do) {
+  restart({.bits = 2, .adapt = "layer"});
+  step();
+  step();
+  learn(1.0, 1.0, 100.0);
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:1", "rotated:1", "rotated:4:mask", "shared"}));
+  for (int i = 0; i < 20; ++i) learn(1.0, 100.0, 1.0);
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:1", "rotated:4", "rotated:1:mask", "shared"}));
+  for (int i = 0; i < 20; ++i) learn(1.0, 1e-9, 1e9);
+  step();
+  EXPECT_EQ(codecs()[2], "rotated:4:mask");
+}
+
+TEST_F(AdaptationTest, a_fraction_is_an_average) {
+  restart({.bits = 1.34});
+  step();
+  step();
+  learn(1.0, 9.0, 1.0);
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:1", "rotated:2", "rotated:1:mask", "shared"}));
+}
+
+TEST_F(AdaptationTest, what_the_user_ruled_stays_ruled) {
+  restart({.bits = 2, .rules = {{"a: mm.self", "rotated:3"}}, .adapt = "layer"});
+  step();
+  step();
+  learn(1e6, 2.0, 1.0);
+  step();
+  EXPECT_EQ(codecs()[0], "rotated:3");
+  EXPECT_FALSE(kept[0].trial);
+  EXPECT_TRUE(kept[1].trial);
+}
+
+TEST_F(AdaptationTest, where_an_error_does_more_than_its_square_one_bit_is_not_offered) {
+  restart({.bits = 1, .adapt = "layer"});
+  const auto site = id("q", "_scaled_dot_product_flash_attention", "query");
+  const std::vector<float> values(kElems, 1.0F);
+  SavedTensor tensor;
+  tensor.view = {values.data(), DType::f32, Shape::contiguous({kElems})};
+  PlainMemory memory;
+  for (int i = 0; i < 3; ++i) {
+    session->begin_step();
+    session->keep(site, tensor, Stream(), memory);
+    if (i == 1) session->learn({.sites = {{site, 1.0}}});
+  }
+  EXPECT_EQ(codecs(), (Codecs{"rotated:2"}));
+}
+
+TEST_F(AdaptationTest, steps_are_observed_early_and_then_at_the_interval) {
+  restart({.adapt = "layer", .interval = 50});
+  std::vector<int> observed;
+  for (int i = 1; i <= 100; ++i) {
+    step();
+    if (!session->wants_observation()) continue;
+    observed.push_back(i);
+    learn(1.0, 1.0, 1.0);
+  }
+  EXPECT_EQ(observed, (std::vector<int>{2, 10, 30, 50, 100}));
+  restart({});
+  step();
+  step();
+  EXPECT_FALSE(session->wants_observation());
+}
+
+TEST_F(AdaptationTest, figures_that_are_none_are_refused) {
+  restart({.adapt = "layer"});
+  step();
+  step();
+  EXPECT_FALSE(session->learn({.sites = {{id("a", "mm", "self"), std::numeric_limits<double>::quiet_NaN()}}}));
+  EXPECT_EQ(session->report().plan->plans, 0);
+  EXPECT_TRUE(session->wants_observation()) << "the next step may be better";
+}
+
+TEST_F(AdaptationTest, a_trial_repeats_all_noise_but_that_of_its_sites) {
+  restart({.adapt = "measured"});
+  step();
+  step();
+  session->set_trial(Trial{.seed = 1});
+  step();
+  const auto a = restored(0);
+  const auto b = restored(1);
+  step();
+  EXPECT_EQ(restored(0), a);
+  session->set_trial(Trial{.seed = 1, .sites = {id("a", "mm", "self"), id("c", "relu", "result")}});
+  step();
+  EXPECT_NE(restored(0), a);
+  EXPECT_EQ(restored(1), b);
+  EXPECT_EQ(codecs()[2], "rotated:2:mask");
+  session->set_trial(Trial{.seed = 2});
+  step();
+  EXPECT_NE(restored(1), b);
+  session->set_trial(std::nullopt);
+  step();
+  EXPECT_NE(restored(1), b);
+}
+
+TEST_F(AdaptationTest, a_trial_has_its_own_bits_whatever_was_planned) {
+  restart({.bits = 2, .adapt = "measured"});
+  step();
+  step();
+  learn(100.0, 1.0, 1.0);
+  session->set_trial(Trial{.seed = 1, .sites = {id("a", "mm", "self"), id("c", "relu", "result")}});
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:2", "rotated:1", "rotated:2:mask", "shared"}));
+  session->set_trial(std::nullopt);
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:1", "rotated:1:mask", "shared"}));
+}
+
+TEST_F(AdaptationTest, much_variance_is_told) {
+  restart({.adapt = "layer"});
+  step();
+  step();
+  const auto observed = [&](double own) {
+    Observation observation{.sites = {{id("a", "mm", "self"), 1.0}}};
+    observation.gradient_variance = own;
+    session->learn(observation);
+  };
+  observed(1000.0);
+  EXPECT_FALSE(session->adds_much());
+  observed(0.1);
+  EXPECT_TRUE(session->adds_much());
+  EXPECT_NE(session->report().to_text().find("more than 10 %"), std::string::npos);
+  session->set_measured_variance(0.001);
+  EXPECT_FALSE(session->adds_much()) << "what was measured says more than what was predicted";
+}
+
+TEST(AdaptationOptions, refuse_what_contradicts) {
+  const auto refuse = [](const SessionOptions& options, const char* text) {
+    test::expect_error(ErrorCode::invalid_spec, text, [&] { const Session session(options); });
+  };
+  refuse({.adapt = "sample+layer"}, "session: adapt 'sample+layer' (allowed: layer, measured, or nothing)");
+  refuse({.bits = 0.5}, "session: bits 0.5 (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)");
+  refuse({.bits = 5}, "session: bits 5 (allowed: 1, 2, 3, 4, 8)");
+  refuse({.preset = "exact", .adapt = "layer"}, "session: preset 'exact' leaves nothing to plan (allowed: default)");
+  refuse({.interval = -1}, "session: interval -1 (allowed: 1 or more)");
+}
+
+}  // namespace
+}  // namespace actzip
