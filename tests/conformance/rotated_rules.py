@@ -27,12 +27,18 @@ def check_encoding(spec, x, dtype, data, wanted, seed, segments):
     """
     spec, wide, close = ref.parse(spec), ref.widen(x, dtype), encode_tolerance(dtype)
     at = ref.Layout(spec, dtype, x.size, segments)
-    mask_bytes = ref.align(at.sections[2], 16)
+    if at.mixed:
+        at.read_table(data)
+    mask_bytes = ref.align(at.sections["mask"], 16)
     assert data[len(data) - mask_bytes :] == wanted[len(data) - mask_bytes :], "mask plane or padding"
-    assert data[at.sections[0] : ref.align(at.sections[0], 16)].count(0) == -at.sections[0] % 16, "padding"
+    table_bytes = sum(ref.align(at.sections[name], 16) for name in ("table", "starts"))
+    assert data[:table_bytes] == wanted[:table_bytes], "bits and starts of the segments"
+    stats_end = table_bytes + at.sections["stats"]
+    assert not any(data[stats_end : stats_end + -stats_end % 16]), "padding"
+    check_gaps(at, data)
 
-    mean, scale = ref.unpack_stats(at.split(data)[0], spec.stats)
-    wanted_mean, wanted_scale = ref.unpack_stats(at.split(wanted)[0], spec.stats)
+    mean, scale = ref.unpack_stats(at.split(data)["stats"], spec.stats)
+    wanted_mean, wanted_scale = ref.unpack_stats(at.split(wanted)["stats"], spec.stats)
     codes = ref.rotated_codes(data, at)
     with np.errstate(all="ignore"):  # where a partial sum may overflow, the order of summation decides
         certain = at.into_groups(np.abs(wide).astype(np.float64)).sum(axis=1, keepdims=True) < 2.0**100
@@ -46,13 +52,23 @@ def check_encoding(spec, x, dtype, data, wanted, seed, segments):
     kept = ~flat[:, 0]
     with np.errstate(all="ignore"):
         y = ref.rotated_coefficients(wide, mean, at, seed)[kept]
-    check_codes(y, codes[kept], at.B, close)
-    exact = np.ones_like(scale)
-    exact[kept] = ref.rotated_scale(y, codes[kept] % 2 ** (at.B - 1), at.B)
+    exact, widths = np.ones_like(scale), at.group_bits()
+    for bits in np.unique(widths[kept]):
+        chosen, coefficients = kept & (widths == bits), y[widths[kept] == bits]
+        check_codes(coefficients, codes[chosen], int(bits), close)
+        exact[chosen] = ref.rotated_scale(int(bits), coefficients, codes[chosen] % 2 ** (bits - 1))
     low, high = (exact * np.float32(1 + side * close) for side in (-1, 1))
     if spec.stats == "bf16":
         low, high = ref.round_scale(low, seed), ref.round_scale(high, seed)
     assert ((low <= scale) & (scale <= high))[kept].all(), "scale"
+
+
+def check_gaps(at, data):
+    """Asserts that words of the codes section that are no segment's are 0."""
+    free = np.ones(at.capacity, bool)
+    for start, bits in zip(at.starts, at.B):
+        free[start : start + at.words(bits)] = False
+    assert not at.split(data)["codes"].view(np.uint32)[free].any(), "words without codes"
 
 
 def check_means(spec, wide, mean, at, nan):
@@ -88,6 +104,8 @@ def check_decodings(spec, data, dtype, n, seed, segments, decodings):
         assert all(np.array_equal(decoding, wanted) for decoding in decodings), "mask"
         return
     at = ref.Layout(spec, dtype, n, segments)
+    if at.mixed:
+        at.read_table(data)
     values = np.stack([ref.widen(decoding, dtype).astype(np.float64) for decoding in decodings])
     assert (np.isnan(values) == np.isnan(values[0])).all(), "NaN"
     exact = at.into_groups(ref.rotated_decode(spec, data, at, seed).astype(np.float64))

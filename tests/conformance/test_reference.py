@@ -55,7 +55,7 @@ def test_mean_over_seeds_is_the_value(spec, data):
     if spec.startswith("affine"):
         parsed = ref.parse(spec)
         groups = ref.Layout(parsed, "f32", x.size, 1).into_groups(x, "edge")
-        step = np.repeat(ref.affine_group(groups, parsed)[1], parsed.group)[: x.size]
+        step = np.repeat(ref.affine_group(groups, parsed, parsed.bits)[1], parsed.group)[: x.size]
         rounding = step / 512  # the noise has 8 bits
         error = np.maximum(error, step / 16 / np.sqrt(seeds))  # a chance of 1/256 may not have shown itself
     assert (np.abs(deviation) <= 5 * error + rounding + 1e-7).all()
@@ -66,7 +66,7 @@ def test_mean_over_seeds_is_the_value(spec, data):
 def test_nearest_is_within_half_a_step():
     x = GAUSSIAN[:1000]
     spec = ref.parse("affine:4:nearest")
-    steps = ref.affine_group(ref.Layout(spec, "f32", 1000, 1).into_groups(x, "edge"), spec)[1]
+    steps = ref.affine_group(ref.Layout(spec, "f32", 1000, 1).into_groups(x, "edge"), spec, 4)[1]
     difference = np.abs(decoded(spec, x) - x)
     assert (difference <= np.repeat(steps, 256)[:1000] * 0.501).all()
 
