@@ -100,7 +100,7 @@ def compare_encodings(codec, jobs, results):
         x = np.frombuffer(data, ref.STORAGE[dtype])
         for encoding, backends in by_bytes.items():
             try:
-                rotated_rules.check_encoding(case.spec, x, dtype, encoding, wanted, case.seed, case.segments)
+                rotated_rules.check_encoding(case.spec, x, dtype, encoding, wanted, case.seed, case.segments, backends)
             except AssertionError as error:
                 raise AssertionError(f"{backends}: {case}: {error}") from error
     return len(jobs) * len(results)
@@ -112,7 +112,7 @@ def compare_decodings(codec, jobs, results):
         if codec != "rotated":
             assert len(set(decodings.values())) == 1, (case, dtype, differing(decodings))
             continue
-        arrays = [np.frombuffer(decoded, ref.STORAGE[dtype]) for decoded in decodings.values()]
+        arrays = {name: np.frombuffer(decoded, ref.STORAGE[dtype]) for name, decoded in decodings.items()}
         try:
             rotated_rules.check_decodings(case.spec, data, dtype, case.elems, case.seed, case.segments, arrays)
         except AssertionError as error:
