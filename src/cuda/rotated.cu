@@ -119,7 +119,6 @@ __device__ __forceinline__ T choose(const T (&values)[kBlocks], int i) {
 template <DType Type, int Bits, bool Full, class Access>
 __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst, int group, math::HashKey key,
                                             std::int64_t tile, int lane) {
-  constexpr Layout kLayout = Encoder<Type>::kLayout;
   const float inverse_group = group == 256 ? 0x1p-8F : 0x1p-7F;
   const bool bf16_stats = dst.stats == StatsType::bf16;
   const Encoder<Type> encoder(key, tile, lane, group);
@@ -138,7 +137,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   for (int b = 0; b < kBlocks; ++b) {
     const int count = block_place<Full>(dst, group, tile, b, lane).group_count;
     float mean = sums[b] * (Full ? inverse_group : 1.0F / static_cast<float>(count));
-    if (kPrecise<Type> && bf16_stats) mean = Mean<DType::bf16>(mean).value();
+    if (Type == DType::f32 && bf16_stats) mean = Mean<DType::bf16>(mean).value();
     means[b] = Mean<Type>(cleared[b] ? math::float_of(math::kNanF32) : mean);
   }
 
@@ -149,12 +148,12 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
     const int present = block_place<Full>(dst, group, tile, b, lane).count;
     // What is not finite must not reach the other group of a block of two.
     const Mean<Type> mean = group == 256 || means[b].finite() ? means[b] : Mean<Type>(0.0F);
-    encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), b, y[b]);
+    encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), y[b]);
     squares[b] = 0.0F;
 #pragma unroll
     for (float v : y[b]) squares[b] = fmaf(v, v, squares[b]);
   }
-  const GroupSums<kLayout> square_sums(lane, group);
+  const GroupSums<Layout::coefficient> square_sums(lane, group);
   const float square_sum = square_sums.reduce(squares);
   const bool usable = square_sum > 0.0F && square_sum <= kLargest;
   const float root = group == 256 ? 0x1p4F : 0x1.6a09e6p3F;  // of the number of coefficients
@@ -164,25 +163,24 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const std::uint32_t usable_groups = __ballot_sync(~0U, usable);
 
   const GroupSums<Layout::spatial> groups(lane, group);
-  typename Encoder<Type>::Product products[kBlocks];
+  __half2 products[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const std::uint32_t packed = encoder.template finish<Bits>(y[b], square_sums.of_block(unit, b), b, products[b]);
     if (!slot_exists<Full>(dst.geometry, tile, b, lane)) continue;
-    const bool coded = groups.flag_of_block<kLayout>(usable_groups, b);
+    const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, b);
     store_codes<Bits>(code_place<Bits>(dst, tile, b, lane), coded ? packed : 0U, Bits);
   }
 
   const float product = groups.reduce(products);
-  const float own_squares = groups.from<kLayout>(square_sum);
-  const float own_inverse_sigma = groups.from<kLayout>(inverse_sigma);
+  const float own_squares = groups.from<Layout::coefficient>(square_sum);
+  const float own_inverse_sigma = groups.from<Layout::coefficient>(inverse_sigma);
   if (!groups.speaks()) return;
   const std::int64_t g = (tile * kBlocks + groups.block()) * (kBlock / group) + groups.half();
   if (!Full && g >= dst.geometry.groups()) return;
   const Mean<Type> mean = choose(means, groups.block());
-  const bool coded = groups.flag_of_block<kLayout>(usable_groups, groups.block());
-  constexpr float kUnit = Encoder<Type>::template kUnit<Bits>;
-  float scale = coded ? __fdividef(kUnit, own_inverse_sigma * product * static_cast<float>(group)) : 0.0F;
+  const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, groups.block());
+  float scale = coded ? __fdividef(kLevelUnit<Bits>, own_inverse_sigma * product * static_cast<float>(group)) : 0.0F;
   if (bf16_stats) scale = math::bf16_stochastic(scale, math::scale_noise(key, static_cast<std::uint64_t>(g)));
   const bool representable = mean.finite() && own_squares <= kLargest;
   store_stats(dst.data, g, dst.stats, {representable ? mean.value() + 0.0F : math::float_of(math::kNanF32), scale});
@@ -196,7 +194,7 @@ __device__ __noinline__ void encode_ragged_tile(const Access& src, const Rotated
 }
 
 template <DType Type, int Bits, int Group, class Access>
-__global__ void __launch_bounds__(kThreads, kPrecise<Type> ? 6 : 8)
+__global__ void __launch_bounds__(kThreads, Type == DType::f32 ? 7 : 8)
     rotated_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ RotatedBuffer dst,
                           const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
@@ -216,8 +214,8 @@ template <DType Type, int Bits, class Access>
 __device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
                                                 std::int64_t tile, int lane) {
   const int group = src.geometry.group;
-  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, group);
-  const LevelTable<Bits, Type> table;
+  const Rotation<HalfHadamard> rotation(key, tile, lane, group);
+  const LevelTable<Bits> table;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     EncodedChunk in = {};
@@ -247,8 +245,8 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
     if (src.has_mask()) masks[b] = static_cast<std::uint32_t>(*block_place<true>(src, group, tile, b, lane).mask);
   }
   if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
-  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, group);
-  const LevelTable<Bits, Type> table;
+  const Rotation<HalfHadamard> rotation(key, tile, lane, group);
+  const LevelTable<Bits> table;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     in[b].stats = tile_stats.of(b * kBlock + lane * kChunk);
@@ -259,7 +257,7 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
 }
 
 template <DType Type, int Bits, int Group, class Access>
-__global__ void __launch_bounds__(kThreads, kPrecise<Type> ? 6 : 14)
+__global__ void __launch_bounds__(kThreads, Type == DType::f32 ? 10 : 14)
     rotated_decode_kernel(const __grid_constant__ RotatedBuffer src, const __grid_constant__ Access dst,
                           const __grid_constant__ KernelSeed seed) {
   const math::HashKey key = seed.key();

@@ -188,7 +188,7 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
 CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated == nullptr) return spec;
-  const int least = short_rows ? 4 : rotated->bits == Bits(2) ? 1 : rotated->bits.value;
+  const int least = short_rows ? 4 : rotated->bits.value <= 3 ? 1 : rotated->bits.value;
   const int bits = std::max(bits_.value_or(rotated->bits).value, least);
   if (bits == 8) return Affine{.bits = Bits(8), .rounding = Rounding::nearest};
   return Rotated{.bits = Bits(bits)};

@@ -111,7 +111,7 @@ def doubtful(spec, x, dtype, segments):
         sigma = np.sqrt((y * y).mean(axis=1, keepdims=True))
         edges = np.concatenate([[0.0], ref.CUTS[spec.bits]])
         distance = np.abs(y[..., None] - edges * sigma[..., None]).min(axis=-1)
-        close = distance <= sigma * 2.0 ** (-18 if dtype == "f32" else -6)
+        close = distance <= sigma * 2.0**-6
     return ref.pack(close.reshape(1, -1), 1)
 
 
