@@ -6,6 +6,7 @@
 #include "cuda/chunk.cuh"
 #include "cuda/hadamard.cuh"
 #include "cuda/rotated_tile.cuh"
+#include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
 
 namespace actzip::cuda {
@@ -21,6 +22,9 @@ class LevelTable {
       high_[half] = opaque(bytes(4 * half, 8));
     }
   }
+
+  /// For tables whose width is only known when they run: see below.
+  __device__ void choose(int /*bits*/) {}
 
   __device__ void expand(std::uint32_t packed, std::uint32_t (&words)[4]) const {
     const std::uint32_t nibbles = spread(packed);
@@ -69,6 +73,25 @@ class LevelTable {
 
   std::uint32_t low_[2];
   std::uint32_t high_[2];
+};
+
+/// The table of the width that was chosen last; a lane that has no codes chooses 0.
+template <>
+class LevelTable<kOwnBits> {
+ public:
+  __device__ void choose(int bits) { bits_ = bits; }
+
+  __device__ void expand(std::uint32_t packed, std::uint32_t (&words)[4]) const {
+#pragma unroll
+    for (std::uint32_t& word : words) word = 0;
+    with_width<kOwnBits, format::kMaxRotatedBits>(bits_, [&]<int Width>() {
+      const LevelTable<Width> table;
+      table.expand(packed, words);
+    });
+  }
+
+ private:
+  int bits_ = 0;
 };
 
 /// What is kept of one block.

@@ -6,6 +6,7 @@
 #include "cuda/chunk.cuh"
 #include "cuda/hadamard.cuh"
 #include "cuda/rotated_tile.cuh"
+#include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
 #include "format/bits.hpp"
 
@@ -69,6 +70,13 @@ template <int Bits>
 inline constexpr float kLevelUnit = Bits == 2   ? 2.0F
                                     : Bits == 3 ? 0.625F
                                                 : 1.0F;
+/// The same where the width is only known when it runs.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ float level_unit_of(int own) {
+  if constexpr (Bits != kOwnBits) return kLevelUnit<Bits>;
+  return own == 2 ? kLevelUnit<2> : own == 3 ? kLevelUnit<3> : kLevelUnit<1>;
+}
+
 template <int Bits>
 inline constexpr int kNumberShift = Bits == 3 ? 3 : 0;
 
