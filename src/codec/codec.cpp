@@ -75,10 +75,10 @@ concept HasSegmentBits = requires(const Codec& codec) { format::most_bits(codec)
 template <HasSegmentBits Codec>
 format::Sections mixed_sections(std::string_view call, const Codec& codec, const format::Geometry& geometry,
                                 DType dtype, Segments segments) {
-  const std::int64_t most = segments.count * format::most_bits(codec);
-  if (segments.total_bits < segments.count || segments.total_bits > most) {
-    fail(ErrorCode::invalid_segments, "{}: {} bits in total for {} segments of '{}' (allowed: {} to {}, or 0)", call,
-         segments.total_bits, segments.count, to_string(codec), segments.count, most);
+  const int most = format::most_bits(codec);
+  if (segments.total_bits < segments.count || (segments.total_bits - 1) / most >= segments.count) {
+    fail(ErrorCode::invalid_segments, "{}: {} bits in total for {} segments of '{}' (allowed: 1 to {} for each, or 0)",
+         call, segments.total_bits, segments.count, to_string(codec), most);
   }
   const format::Sections sections = format::sections(codec, geometry, dtype, segments.total_bits);
   if (sections.codes_used / 4 > kMaxMixedWords) {
@@ -169,8 +169,9 @@ void check_workspace(std::string_view call, ConstByteSpan workspace, const Codec
 void check_segment_bits(std::string_view call, ConstByteSpan bits, const format::Sections& sections,
                         const Stream& stream) {
   if (bits.size != static_cast<std::size_t>(sections.table_used)) {
-    fail(ErrorCode::wrong_size, "{}: segment_bits has {} bytes, {} segments with bits of their own need {}", call,
-         bits.size, sections.table_used, sections.table_used);
+    fail(ErrorCode::wrong_size,
+         "{}: segment_bits has {} bytes (allowed: {}, one for each segment that has bits of its own)", call, bits.size,
+         sections.table_used);
   }
   check_buffer(call, "segment_bits", bits, 1, stream);
 }
