@@ -89,6 +89,28 @@ def test_encoded_bytes_is_exact(spec, n, segments):
     assert len(ref.encode(spec, x, "f32", 1, segments)) == ref.encoded_bytes(spec, "f32", x.size, segments)
 
 
+@pytest.mark.parametrize(
+    ("bits", "total", "granted"),
+    [
+        ((1, 3, 3, 1), 8, (1, 3, 3, 1)),  # what fits is granted
+        ((0, 200, 2, 1), 16, (1, 4, 2, 1)),  # after clamping to what the codec has
+        ((3, 3, 3, 3), 8, (3, 3, 1, 1)),  # those that come first
+        ((1, 4, 4, 1), 8, (1, 4, 2, 1)),  # then what is left
+        ((4, 4, 4, 4), 4, (1, 1, 1, 1)),
+    ],
+)
+def test_segments_get_bits_out_of_a_total(bits, total, granted):
+    x = GAUSSIAN[:1024]
+    data = ref.encode("rotated:2", x, "f32", 7, ref.Segments(4, total, bits))
+    assert len(data) == ref.encoded_bytes("rotated:2", "f32", 1024, ref.Segments(4, total))
+    assert tuple(data[:4]) == granted
+    values = ref.decode("rotated:2", data, "f32", 1024, 7, ref.Segments(4, total)).reshape(4, 256)
+    for s, width in enumerate(granted):
+        same = ref.encode(f"rotated:{width}", x, "f32", 7, 4)
+        same = ref.decode(f"rotated:{width}", same, "f32", 1024, 7, 4).reshape(4, 256)
+        assert np.array_equal(values[s], same[s])
+
+
 def test_packing_example_of_three_bits():
     assert ref.pack(np.array([[1, 2, 3, 4, 5, 6, 7, 0]]), 3) == bytes([0xD1, 0x58, 0x1F, 0])
 
