@@ -93,8 +93,8 @@ class Policy {
  public:
   /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or
   /// the text of a codec, which then takes the place of all others of the table, masks included ("affine:2"). `bits`
-  /// replaces the 2 and 3 bits of the default rows, and raises those that have more but not as many: 1 to 4 (rotated)
-  /// or 8 (affine, nearest). The first rule that matches a site holds. Throws Error(invalid_spec) naming what is
+  /// takes the place of 2 in the default rows, and those of 3 bits keep one more, up to 4: 1 to 4 (rotated), or 8 for
+  /// all (affine, nearest). The first rule that matches a site holds. Throws Error(invalid_spec) naming what is
   /// allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,
                   std::span<const Rule> rules = {});

@@ -188,10 +188,12 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
 CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated == nullptr) return spec;
-  const int least = short_rows ? 4 : rotated->bits.value <= 3 ? 1 : rotated->bits.value;
-  const int bits = std::max(bits_.value_or(rotated->bits).value, least);
-  if (bits == 8) return Affine{.bits = Bits(8), .rounding = Rounding::nearest};
-  return Rotated{.bits = Bits(bits)};
+  constexpr int kUsual = 2;
+  constexpr int kMost = 4;
+  const int asked = bits_.value_or(Bits(kUsual)).value;
+  if (asked > kMost) return Affine{.bits = Bits(asked), .rounding = Rounding::nearest};
+  const int own = rotated->bits.value;
+  return Rotated{.bits = Bits(short_rows ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
 }
 
 }  // namespace actzip

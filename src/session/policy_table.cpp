@@ -69,7 +69,7 @@ constinit const std::array kRows = {
               Treatment::shape_only,
               {},
               "its gradient asks for the shape alone"},
-    PolicyRow{kFusedAttention, "query key", Treatment::codec, kFourBits, "passes through an exponential in backward"},
+    PolicyRow{kFusedAttention, "query key", Treatment::codec, kThreeBits, "passes through an exponential in backward"},
     PolicyRow{kFusedAttention, "value result", Treatment::codec, kTwoBits, "enters linearly"},
     // Masks are padded so that rows are aligned: a kernel fails on a copy that is not.
     PolicyRow{kFusedAttention, "*", Treatment::exactly, {}, "statistics and masks of attention are kept exactly"},
@@ -88,7 +88,7 @@ constinit const std::array kRows = {
     PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
     PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},
     PolicyRow{"gelu", "*", Treatment::pointwise, kTwoBits, "its slope is taken there"},
-    PolicyRow{"silu silu_ mish hardswish softplus glu", "*", Treatment::pointwise, kFourBits,
+    PolicyRow{"silu silu_ mish hardswish softplus glu", "*", Treatment::pointwise, kThreeBits,
               "its slope is taken there"},
     PolicyRow{"mul mul_", "*", Treatment::pointwise, kThreeBits, "a factor of what passes through"},
     PolicyRow{"pow pow_", "self", Treatment::codec_if_whole, kTwoBits, "smooth and pointwise"},
