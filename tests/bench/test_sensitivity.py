@@ -59,7 +59,7 @@ def reports(bench):
 def test_rows_in_use(bench):
     rows = {row.operators: row for row in sensitivity.rows_in_use(*reports(bench))}
     assert {" ".join(sorted(name.split())) for name in rows} == {"addmm.mat1", "silu.self", "mul.other mul.self"}
-    assert rows["silu.self"].codecs == ("rotated:3",) and rows["silu.self"].sites == ("silu.self",)
+    assert rows["silu.self"].codecs == ("rotated:4",) and rows["silu.self"].sites == ("silu.self",)
     assert rows["addmm.mat1"].sites == ("first: addmm.mat1", "last: addmm.mat1")
     factors = next(row for row in rows.values() if row.operators.startswith("mul"))
     broadcast = [site.site for site in reports(bench)[0].sites if site.reason.startswith("small beside")]
@@ -113,7 +113,7 @@ def test_what_is_asked_for(bench, monkeypatch):
     monkeypatch.setattr(sensitivity, "Session", Recorded)
     lines = sensitivity.Sensitivity("gated", bench, draws=1).lines()
     assert [line.codec for line in lines if line.row == "silu.self"] == [
-        "rotated:3", *(codec for codec in sensitivity.CODECS if codec != "rotated:3")]
+        "rotated:4", *(codec for codec in sensitivity.CODECS if codec != "rotated:4")]
     assert [line.row for line in lines if line.codec == "default"] == ["all"]
     silu = "silu.self"
     assert {silu: "rotated:2"} in Recorded.asked  # all else as the policy has it
@@ -144,14 +144,14 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     content = json.loads(path.read_text())
     assert len(content["runs"]) == 1  # a model's rows are replaced together
     lines = {(row["row"], row["codec"]): row for row in content["rows"]}
-    whole, silu = lines["all", "default"], lines["silu.self", "rotated:3"]
+    whole, silu = lines["all", "default"], lines["silu.self", "rotated:4"]
     assert silu["is_default"] and silu["error"] == whole["error"] > silu["own_error"] > 0
     own = [lines["silu.self", f"rotated:{bits}"]["own_error"] for bits in (1, 2, 3, 4)]
     assert own == sorted(own, reverse=True) and own[0] > 10 * own[3]
-    held = [lines["silu.self", codec]["held_bytes"] for codec in ("rotated:1", "rotated:3", "as is")]
+    held = [lines["silu.self", codec]["held_bytes"] for codec in ("rotated:1", "rotated:4", "as is")]
     assert held == sorted(held) and held[1] == whole["held_bytes"]
     assert lines["silu.self", "as is"]["own_error"] == 0
-    assert "rotated:3 *" in capsys.readouterr().out
+    assert "rotated:4 *" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", small_models.SMALL_MODELS)
