@@ -76,9 +76,9 @@ constinit const std::array kRows = {
     PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kFourBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
-    // More than other operands: a weight's gradient sums over rows, not over rows and pixels, and most of a transformer's
-    // error came from here.
-    PolicyRow{kLinear, "*", Treatment::codec, kThreeBits, "enters linearly"},
+    // More than a convolution's: its weight's gradient sums over rows, not over rows and pixels, and most of a
+    // transformer's error came from here.
+    PolicyRow{kLinear, "*", Treatment::codec_by_width, kThreeBits, "enters linearly"},
     PolicyRow{kConvolutions, "*", Treatment::codec_by_row, kTwoBits, "enters linearly"},
     PolicyRow{kBatchNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a batch norm"},
     PolicyRow{kRowNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},
@@ -87,7 +87,7 @@ constinit const std::array kRows = {
     PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},
     PolicyRow{kRecurrent, "input", Treatment::codec, kFourBits, "input of a recurrent layer"},
     PolicyRow{kRecurrent, "*", Treatment::as_is, {}, "states and workspace of a recurrent layer are kept exactly"},
-    PolicyRow{"gelu", "*", Treatment::pointwise, kTwoBits, "its slope is taken there"},
+    PolicyRow{"gelu", "*", Treatment::pointwise, kThreeBits, "its slope is taken there"},
     PolicyRow{"silu silu_ mish hardswish softplus glu", "*", Treatment::pointwise, kFourBits,
               "its slope is taken there"},
     PolicyRow{"mul mul_", "*", Treatment::pointwise, kThreeBits, "a factor of what passes through"},
