@@ -287,11 +287,15 @@ TEST_P(SegmentBits, the_mean_over_seeds_is_the_value_at_every_width) {
         [&](const std::vector<double>& draw) { sums.add(draw); }, table.segments, table.bits);
     const Moments got = sums.result();
     const auto [lo, hi] = std::minmax_element(x.begin(), x.end());
+    const double greatest = std::max(std::abs(*lo), std::abs(*hi));
+    // Transforms on CUDA are in 16-bit arithmetic, whose rounding may be a bias: format.md, section 7.
+    const bool rough = device().kind == DeviceKind::cuda && std::holds_alternative<Rotated>(spec);
+    const double rounding = (rough ? roundoff(DType::bf16) / 4 : 0x1p-20) * greatest;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double levels = std::pow(2.0, static_cast<double>(i / kLength + 1)) - 1.0;
       const double step = std::holds_alternative<Affine>(spec) ? (*hi - *lo) / levels + 0x1p-7 * std::abs(*lo) : 0.0;
-      const double slack = step / 512 + 0x1p-20 * std::max(std::abs(*lo), std::abs(*hi));
-      ASSERT_NEAR(got.mean[i], x[i], 5.0 * std::sqrt(got.variance[i] / kSeeds) + slack) << "element " << i;
+      const double allowed = 5.0 * std::sqrt(got.variance[i] / kSeeds) + step / 512 + rounding;
+      ASSERT_NEAR(got.mean[i], x[i], allowed) << "element " << i;
     }
   }
 }
