@@ -74,10 +74,9 @@ std::span<const PolicyRow> policy_table();
 struct OperatorFacts {
   float lower = 0.0F;  ///< the gradient passes where lower < x < upper
   float upper = std::numeric_limits<float>::infinity();
-  float exponent = 0.0F;  ///< of a power; 0: not known
-  std::int64_t row_elems =
-      0;                ///< of a linear operand's row, or what a norm or a filter's gradient sums over; 0: unknown
-  float factor = 1.0F;  ///< what a scaled mask holds where it is not 0
+  float exponent = 0.0F;         ///< of a power; 0: not known
+  std::int64_t row_elems = 0;    ///< of a row of a linear operand, or over which a norm or filter sums; 0: unknown
+  float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
   std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: not known
   bool meets_parameter = false;  ///< that factor is a parameter
