@@ -87,7 +87,7 @@ BenchRequest make_request(const BenchOptions& options) {
 }
 
 std::string step_text(const BenchCase& item) {
-  return fmt::format("{} {}, {} elements", to_string(item.spec), to_string(item.dtype), item.elems);
+  return fmt::format("{} {}, {} elements", item.name(), to_string(item.dtype), item.elems);
 }
 
 void measure_on_cpu(const BenchPlan& plan, Progress& progress, BenchResult& result) {

@@ -196,7 +196,7 @@ class CudaDevice final : public BenchDevice {
   }
 
   void copy(std::byte* dst, const std::byte* src, std::size_t bytes) override {
-    check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpy");
+    check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_), "cudaMemcpy");
   }
 
   void launch_nothing() override {

@@ -55,7 +55,7 @@ class BenchDevice {
   /// Compares dense tensors of one size. For `mask` the value expected follows from the interval of the spec.
   virtual ErrorSums compare(const CodecSpec& spec, const ConstTensorView& original, const ConstTensorView& decoded) = 0;
 
-  /// The fastest plain copy there is; in stream order.
+  /// The fastest plain copy there is; in stream order. `src` may also be memory of the host.
   virtual void copy(std::byte* dst, const std::byte* src, std::size_t bytes) = 0;
 
   /// The cheapest thing that can be launched: an empty kernel, or on the CPU an empty task on every thread.

@@ -1,6 +1,7 @@
 #include "bench_measure.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -36,18 +37,35 @@ Content content_of(const BenchCase& bench_case) {
   return {masked ? Content::Kind::relu : Content::Kind::gaussian, 0};
 }
 
+int bits_of_segment(const BenchCase& bench_case, std::int64_t s) {
+  return bench_case.segment_bits[static_cast<std::size_t>(s) % bench_case.segment_bits.size()];
+}
+
+/// A byte for each segment that has bits of its own.
+std::vector<std::byte> table_of(const BenchCase& bench_case) {
+  std::vector<std::byte> table;
+  if (bench_case.segment_bits.empty()) return table;
+  for (std::int64_t s = 0; s < bench_case.segments().count; ++s) {
+    table.push_back(static_cast<std::byte>(bits_of_segment(bench_case, s)));
+  }
+  return table;
+}
+
 /// The memory of one round trip, and the three things that are timed on it.
 class RoundTrip {
  public:
   RoundTrip(BenchDevice& device, const BenchCase& bench_case)
       : device_(&device),
         spec_(bench_case.spec),
+        segments_(bench_case.segments()),
         source_bytes_(static_cast<std::size_t>(bench_case.elems) * dtype_bytes(bench_case.dtype)),
-        encoded_bytes_(actzip::encoded_bytes(spec_, bench_case.dtype, bench_case.elems)),
-        workspace_bytes_(workspace_bytes(spec_, bench_case.dtype, bench_case.elems)),
+        encoded_bytes_(actzip::encoded_bytes(spec_, bench_case.dtype, bench_case.elems, segments_)),
+        workspace_bytes_(workspace_bytes(spec_, bench_case.dtype, bench_case.elems, segments_)),
+        table_bytes_(bench_case.segment_bits.empty() ? 0 : static_cast<std::size_t>(segments_.count)),
         source_(device.allocate(source_bytes_)),
         encoded_(device.allocate(encoded_bytes_)),
         workspace_(device.allocate(workspace_bytes_)),
+        table_(device.allocate(table_bytes_)),
         decoded_(nullptr, nullptr) {
     const DType target = decoded_type(spec_, bench_case.dtype);
     decoded_bytes_ = static_cast<std::size_t>(bench_case.elems) * dtype_bytes(target);
@@ -56,6 +74,7 @@ class RoundTrip {
     const Device place = device.stream().device();
     source_view_ = {source_.get(), bench_case.dtype, shape, place};
     decoded_view_ = {decoded_.get(), target, shape, place};
+    if (table_bytes_ != 0) device.copy(table_.get(), table_of(bench_case).data(), table_bytes_);
   }
 
   void fill(Content content) const { device_->fill(source_view_, content); }
@@ -63,12 +82,13 @@ class RoundTrip {
 
   void encode() const {
     const Stream stream = device_->stream();
-    actzip::encode(spec_, source_view_, {encoded_.get(), encoded_bytes_, stream.device()}, kSeed, stream, {},
-                   {workspace_.get(), workspace_bytes_, stream.device()});
+    actzip::encode(spec_, source_view_, {encoded_.get(), encoded_bytes_, stream.device()}, kSeed, stream, segments_,
+                   {workspace_.get(), workspace_bytes_, stream.device()},
+                   {table_.get(), table_bytes_, stream.device()});
   }
   void decode() const {
     const Stream stream = device_->stream();
-    actzip::decode(spec_, {encoded_.get(), encoded_bytes_, stream.device()}, decoded_view_, kSeed, stream);
+    actzip::decode(spec_, {encoded_.get(), encoded_bytes_, stream.device()}, decoded_view_, kSeed, stream, segments_);
   }
   void copy() const { device_->copy(decoded_.get(), source_.get(), source_bytes_); }
 
@@ -94,13 +114,16 @@ class RoundTrip {
 
   BenchDevice* device_;
   CodecSpec spec_;
+  Segments segments_;
   std::size_t source_bytes_;
   std::size_t encoded_bytes_;
   std::size_t workspace_bytes_;
+  std::size_t table_bytes_;
   std::size_t decoded_bytes_ = 0;
   Memory source_;
   Memory encoded_;
   Memory workspace_;
+  Memory table_;
   Memory decoded_;
   TensorView source_view_;
   TensorView decoded_view_;
@@ -119,7 +142,7 @@ bool is_tabulated(const BenchCase& bench_case) {
 void check_fidelity(const BenchCase& bench_case, Fidelity fidelity) {
   constexpr std::int64_t kManyElems = 1 << 16;  // fewer say little about an expectation
   constexpr double kTypeError = 4e-6;           // what rounding to bf16 adds, at most
-  const double expected = expected_error(bench_case.spec);
+  const double expected = bench_case.expected_error();
   const bool exact =
       traits(bench_case.spec).exact && !std::holds_alternative<Mask>(bench_case.spec);  // its values round
   const double slack = is_tabulated(bench_case) && bench_case.elems >= kManyElems ? 1.1 : 2.0;
@@ -129,7 +152,7 @@ void check_fidelity(const BenchCase& bench_case, Fidelity fidelity) {
   if (std::isfinite(error) && error >= least && error <= most) return;
   throw std::runtime_error(
       fmt::format("{} of {} {} elements has a relative squared error of {:.4g} after a round trip; {:.4g} was expected",
-                  to_string(bench_case.spec), bench_case.elems, to_string(bench_case.dtype), error, expected));
+                  bench_case.name(), bench_case.elems, to_string(bench_case.dtype), error, expected));
 }
 
 /// As many sets of buffers as it takes for a set to have left the cache before its turn comes again; all are encoded
@@ -153,6 +176,33 @@ std::vector<RoundTrip> make_sets(BenchDevice& device, const BenchCase& bench_cas
 double gbps(std::size_t bytes, double ms) { return ms > 0 ? static_cast<double>(bytes) / ms * 1e-6 : 0; }
 
 }  // namespace
+
+Segments BenchCase::segments() const {
+  constexpr std::int64_t kSamples = 256;
+  if (segment_bits.empty()) return {};
+  Segments result{1, 0};
+  while (result.count < kSamples && elems % (2 * result.count) == 0) result.count *= 2;
+  for (std::int64_t s = 0; s < result.count; ++s) result.total_bits += bits_of_segment(*this, s);
+  return result;
+}
+
+std::string BenchCase::name() const {
+  if (segment_bits.empty()) return to_string(spec);
+  return fmt::format("{}:{}", codec_info(spec).name, fmt::join(segment_bits, "+"));
+}
+
+double BenchCase::expected_error() const {
+  if (segment_bits.empty()) return actzip::expected_error(spec);
+  double sum = 0.0;
+  const std::int64_t count = segments().count;
+  for (std::int64_t s = 0; s < count; ++s) {
+    CodecSpec own = spec;
+    if (auto* affine = std::get_if<Affine>(&own)) affine->bits = Bits(bits_of_segment(*this, s));
+    if (auto* rotated = std::get_if<Rotated>(&own)) rotated->bits = Bits(bits_of_segment(*this, s));
+    sum += actzip::expected_error(own);
+  }
+  return sum / static_cast<double>(count);
+}
 
 double BenchRow::copy_gbps() const { return gbps(2 * source_bytes, copy_ms); }
 double BenchRow::encode_gbps() const { return gbps(source_bytes + encoded_bytes, encode_ms); }

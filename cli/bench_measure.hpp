@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "actzip/actzip.hpp"
 #include "bench_device.hpp"
@@ -14,6 +16,14 @@ struct BenchCase {
   CodecSpec spec;
   DType dtype = DType::f32;
   std::int64_t elems = 0;
+  std::vector<int> segment_bits{};  ///< that segments have in turn, in the place of those of the spec; or none
+
+  /// As many segments as a batch has samples, if the elements divide so; one where they have no bits of their own.
+  [[nodiscard]] Segments segments() const;
+  /// The spec, or its codec with the bits that its segments have.
+  [[nodiscard]] std::string name() const;
+  /// What the registry expects, as the mean over the segments.
+  [[nodiscard]] double expected_error() const;
 };
 
 /// How far decoded values are from the ones encoded.

@@ -16,6 +16,7 @@ namespace {
 struct Entry {
   const char* spec;
   std::vector<DType> dtypes;
+  std::vector<int> segment_bits{};
 };
 
 using enum DType;
@@ -32,6 +33,8 @@ std::vector<Entry> full_list() {
       {"rotated:3", {f32, bf16}},
       {"rotated:4", {f32, bf16}},
       {"rotated:2:mask", {f32, bf16}},
+      {"affine:2", {f32, bf16}, {1, 3}},
+      {"rotated:2", {f32, bf16}, {1, 3}},
       {"mask", {f32, bf16, boolean}},
       {"index:bound=50257", {i32, i64}},
       {"cast:bf16", {f32}},
@@ -45,12 +48,17 @@ std::vector<Entry> quick_list() {
       {"affine:8:nearest", {f32}},  {"rotated:1", {f32}},         {"rotated:2", {f32, bf16}},
       {"rotated:4", {f32}},         {"rotated:2:mask", {f32}},    {"mask", {f32}},
       {"index:bound=50257", {i64}}, {"cast:bf16", {f32}},         {"copy", {f32}},
+      {"rotated:2", {f32}, {1, 3}},
   };
 }
 
 /// A few of the cases, for sizes that are measured on the side.
 std::vector<Entry> short_list() {
-  return {{"affine:2", {bf16}}, {"affine:4:dithered", {bf16}}, {"rotated:2", {bf16}}, {"mask", {bf16}}};
+  return {{"affine:2", {bf16}},
+          {"affine:4:dithered", {bf16}},
+          {"rotated:2", {bf16}},
+          {"mask", {bf16}},
+          {"rotated:2", {bf16}, {1, 3}}};
 }
 
 bool takes(const CodecSpec& spec, DType dtype) {
@@ -76,7 +84,7 @@ std::vector<BenchCase> make_cases(const std::vector<Entry>& list, const BenchReq
   for (const Entry& entry : list) {
     const CodecSpec spec = parse_spec(entry.spec);
     for (const DType dtype : request.dtypes.empty() ? entry.dtypes : request.dtypes) {
-      if (takes(spec, dtype)) cases.push_back({spec, dtype, elems});
+      if (takes(spec, dtype)) cases.push_back({spec, dtype, elems, entry.segment_bits});
     }
   }
   return cases;
@@ -134,7 +142,7 @@ BenchPlan make_plan(const BenchRequest& request) {
     throw Error(ErrorCode::unsupported_dtype,
                 "no codec of the list takes the element types given; see 'actzip codecs'");
   }
-  for (const BenchCase& item : plan.cases) (void)encoded_bytes(item.spec, item.dtype, item.elems);
+  for (const BenchCase& item : plan.cases) (void)encoded_bytes(item.spec, item.dtype, item.elems, item.segments());
   return plan;
 }
 

@@ -57,7 +57,7 @@ std::string rows_text(const BenchResult& result) {
   }
   Table table(std::move(columns));
   for (const BenchRow& row : rows) {
-    std::vector<std::string> cells{to_string(row.bench_case.spec), std::string(to_string(row.bench_case.dtype))};
+    std::vector<std::string> cells{row.bench_case.name(), std::string(to_string(row.bench_case.dtype))};
     if (sizes) cells.push_back(count_text(row.bench_case.elems));
     if (cpu) cells.insert(cells.end(), {level_text(row), fmt::format("{}", row.threads)});
     cells.insert(cells.end(),
@@ -74,7 +74,7 @@ std::string launch_text(const BenchResult& result) {
   constexpr auto kRight = Table::Align::right;
   Table table({{"codec"}, {"type"}, {"encode us", kRight}, {"decode us", kRight}, {"empty kernel us", kRight}});
   for (const LaunchRow& row : result.launch_rows) {
-    table.add({to_string(row.bench_case.spec), std::string(to_string(row.bench_case.dtype)),
+    table.add({row.bench_case.name(), std::string(to_string(row.bench_case.dtype)),
                fmt::format("{:.2f}", row.encode_us), fmt::format("{:.2f}", row.decode_us),
                fmt::format("{:.2f}", row.empty_us)});
   }
@@ -82,11 +82,18 @@ std::string launch_text(const BenchResult& result) {
                      table.text());
 }
 
+/// Of one code; the mean over the segments where these have bits of their own.
+Json bits_json(const BenchCase& item) {
+  if (item.segment_bits.empty()) return code_bits(item.spec, item.dtype);
+  const Segments segments = item.segments();
+  return static_cast<double>(segments.total_bits) / static_cast<double>(segments.count);
+}
+
 Json case_json(const BenchCase& item, DeviceKind device) {
   const auto* affine = std::get_if<Affine>(&item.spec);
   return {{"codec", codec_info(item.spec).name},
-          {"spec", to_string(item.spec)},
-          {"bits", code_bits(item.spec, item.dtype)},
+          {"spec", item.name()},
+          {"bits", bits_json(item)},
           {"rounding", affine != nullptr ? Json(to_string(affine->rounding)) : Json(nullptr)},
           {"dtype", to_string(item.dtype)},
           {"device", device_name(device)},
@@ -108,7 +115,7 @@ Json row_json(const BenchRow& row, DeviceKind device) {
   json["decode_ms"] = row.decode_ms;
   json["copy_ms"] = row.copy_ms;
   json["rel_sq_error"] = row.fidelity.rel_sq_error;
-  json["expected_rel_sq_error"] = expected_error(row.bench_case.spec);
+  json["expected_rel_sq_error"] = row.bench_case.expected_error();
   json["bias"] = row.fidelity.bias;
   return json;
 }

@@ -2,19 +2,15 @@
 
 Elements are one-dimensional arrays in memory order (see memory_order) of the types in STORAGE; bf16 is kept as uint16
 bits. Float arithmetic is np.float32, operation by operation, but for the sums of `rotated`, which the format leaves
-free and which are float64 here. Section numbers are those of docs/format.md.
+free and which are float64 here. Section numbers are those of docs/format.md; 2 and 3, how elements and bytes are laid
+out, are in actzip_layout.py.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-
-STORAGE = {
-    "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "f64": np.float64, "bool": np.bool_,
-    "u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
-}  # fmt: skip
-FLOATS = ("f32", "f16", "bf16")
+from actzip_layout import FLOATS, STORAGE, Layout, Segments, align, by_width, code_bits, pack, unpack  # noqa: F401
 
 
 @dataclass(frozen=True)
@@ -62,13 +58,6 @@ def parse(text):
     return Spec(codec, **fields)
 
 
-def code_bits(spec, dtype):
-    """Width B of one code."""
-    if spec.codec == "index":
-        return next(bits for bits in (1, 2, 4, 8, 16, 32) if spec.bound <= 1 << bits)
-    return {"mask": 1, "cast": 16, "copy": 8 * np.dtype(STORAGE[dtype]).itemsize}.get(spec.codec, spec.bits)
-
-
 # --- 1. Order of the elements -------------------------------------------------------------------------------------
 def memory_order(array):
     """The unique elements of a strided array, one-dimensional, from the largest stride to the smallest."""
@@ -78,66 +67,6 @@ def memory_order(array):
     kept.sort(key=lambda d: -array.strides[d])  # a stable sort: the earlier of two equal strides comes first
     shape, strides = [array.shape[d] for d in kept], [array.strides[d] for d in kept]
     return np.lib.stride_tricks.as_strided(array, shape, strides).ravel()
-
-
-# --- 2. Segments, groups and sections -----------------------------------------------------------------------------
-class Layout:
-    """How n elements fall into segments and groups, and how many bytes each section has before its padding."""
-
-    def __init__(self, spec, dtype, n, segments):
-        self.n, self.G, self.B, self.dtype = n, spec.group, code_bits(spec, dtype), dtype
-        self.S = segments if spec.grouped else 1
-        self.L, rest = divmod(n, self.S)  # elements of a segment
-        if rest:
-            raise ValueError(f"{segments} segments do not divide {n} elements")
-        self.K = -(-self.L // self.G) if spec.grouped else 0  # groups of a segment
-        self.M = self.K * self.G if spec.codec == "rotated" else self.L  # codes of a run
-        stats = self.S * self.K * (4 if spec.stats == "bf16" else 8)
-        mask = self.S * align(self.L, 32) // 8 if spec.mask_plane else 0
-        self.sections = (stats, self.S * align(self.M * self.B, 32) // 8, mask)
-        self.total = sum(align(size, 16) for size in self.sections)
-
-    def padded_index(self):
-        """e of every position of every group, (S*K, G)."""
-        return np.arange(self.S * self.K * self.G, dtype=np.int64).reshape(-1, self.G)
-
-    def into_groups(self, x, fill="constant"):
-        """(S*K, G), ragged groups filled up with zeros or (fill="edge") with the segment's last element."""
-        padding = ((0, 0), (0, self.K * self.G - self.L))
-        return np.pad(x.reshape(self.S, self.L), padding, mode=fill).reshape(-1, self.G)
-
-    def out_of_groups(self, groups):
-        """The elements that there are, (S, L)."""
-        return groups.reshape(self.S, self.K * self.G)[:, : self.L]
-
-    def join(self, *sections):
-        return b"".join(part.ljust(align(len(part), 16), b"\0") for part in sections)
-
-    def split(self, data):
-        """Statistics, codes and mask plane of a buffer, as arrays of bytes."""
-        if len(data) != self.total:
-            raise ValueError(f"{len(data)} bytes given, {self.total} needed")
-        starts = np.cumsum([0] + [align(size, 16) for size in self.sections])
-        return [np.frombuffer(data, np.uint8)[at : at + size] for at, size in zip(starts, self.sections)]
-
-
-def align(value, unit):
-    return -(-value // unit) * unit
-
-
-# --- 3. Packing ---------------------------------------------------------------------------------------------------
-def pack(codes, bits):
-    """Runs of codes, one for each row, as bytes: code i in bits [i*B, (i+1)*B), each run padded to 32 bits."""
-    planes = codes.astype(np.uint64)[..., None] >> np.arange(bits, dtype=np.uint64)
-    stream = (planes & np.uint64(1)).astype(np.uint8).reshape(len(codes), -1)
-    stream = np.pad(stream, ((0, 0), (0, -stream.shape[1] % 32)))
-    return np.packbits(stream, axis=1, bitorder="little").tobytes()
-
-
-def unpack(data, runs, count, bits):
-    stream = np.unpackbits(data.reshape(runs, -1), axis=1, bitorder="little")[:, : count * bits]
-    weights = np.uint64(1) << np.arange(bits, dtype=np.uint64)
-    return (stream.reshape(runs, count, bits) * weights).sum(axis=-1)
 
 
 # --- 4. Random numbers --------------------------------------------------------------------------------------------
@@ -208,15 +137,15 @@ def unpack_stats(data, kind):
 
 
 # --- 6. affine ----------------------------------------------------------------------------------------------------
-def affine_group(x, spec):
-    """Columns min, step, inverse of groups x; min is NaN where a group is unrepresentable."""
+def affine_group(x, spec, bits):
+    """Columns min, step, inverse of groups x with `bits` bits; min is NaN where a group is unrepresentable."""
     lo, hi = x.min(axis=1, keepdims=True), x.max(axis=1, keepdims=True)  # NaN if any value is
     limit, zero, tiny = np.float32(2.0**126), np.float32(0), np.float32(2.0**-126)
     representable = (lo >= -limit) & (hi <= limit)
     lo, hi = np.where(representable, lo, zero), np.where(representable, hi, zero)
     least = (bf16_down(lo) if spec.stats == "bf16" else lo) + zero
     d = hi - least
-    step = d * (np.float32(1) / np.float32(2**spec.bits - 1))
+    step = d * (np.float32(1) / np.float32(2**bits - 1))
     step = np.maximum(-bf16_down(-step) if spec.stats == "bf16" else step, tiny)
     step = np.where(d == 0, zero, step)
     inverse = np.where(step == 0, zero, np.float32(1) / np.maximum(step, tiny))
@@ -225,20 +154,22 @@ def affine_group(x, spec):
 
 def affine_encode(spec, x, at, seed):
     x = np.maximum(at.into_groups(x, fill="edge"), np.float32(spec.floor))  # a NaN stays
-    least, step, inverse = affine_group(x, spec)
+    columns = by_width(lambda bits, rows: np.stack(affine_group(rows, spec, bits), axis=1), at, x)
+    least, step, inverse = columns[:, 0], columns[:, 1], columns[:, 2]
     with np.errstate(all="ignore"):  # the product of two float32 numbers is exact in float64, and rounded once below
         t = np.where(np.isnan(least), 0.0, (x - least).astype(np.float64) * inverse)
     if spec.rounding == "nearest":
         codes = np.rint(t)
     else:
         codes = np.floor((np.rint(t * 256) + noise_bytes(seed, at.padded_index())) / 256)
-    return at.join(pack_stats(least, step, spec.stats), pack(at.out_of_groups(codes), at.B))
+    codes = at.pack_codes(at.out_of_groups(codes))
+    return at.join(**at.table(), stats=pack_stats(least, step, spec.stats), codes=codes)
 
 
 def affine_decode(spec, data, at, seed):
-    stats, codes, _ = at.split(data)
-    least, step = unpack_stats(stats, spec.stats)
-    codes = at.into_groups(unpack(codes, at.S, at.M, at.B)).astype(np.float32)
+    parts = at.split(data)
+    least, step = unpack_stats(parts["stats"], spec.stats)
+    codes = at.into_groups(at.unpack_codes(parts["codes"])).astype(np.float32)
     if spec.rounding == "dithered":
         codes = codes + (np.float32(255) - np.float32(2) * noise_bytes(seed, at.padded_index())) / np.float32(512)
     with np.errstate(all="ignore"):
@@ -282,7 +213,12 @@ def rotated_coefficients(x, mean, at, seed):
     return mixed(seed, signs(seed, at.padded_index()) * r, at.padded_index())
 
 
-def rotated_scale(y, m, bits):
+def rotated_magnitudes(bits, y, sigma):
+    """m of coefficients y: the number of cuts below each."""
+    return (np.abs(y)[..., None] > CUTS[bits] * sigma[..., None]).sum(axis=-1)
+
+
+def rotated_scale(bits, y, m):
     """Column of scales for coefficients y, of which the magnitudes have the codes m; 0 where all y are."""
     squares = (y * y).sum(axis=1, keepdims=True)
     product = y.shape[1] ** 2 * (np.abs(y) * LEVELS[bits][m]).sum(axis=1, keepdims=True)
@@ -303,29 +239,32 @@ def rotated_encode(spec, x, at, seed):
     unrepresentable = ~np.isfinite(squares)
     y = np.where(unrepresentable | (squares == 0), 0.0, y)
     sigma = np.sqrt((y * y).sum(axis=1, keepdims=True) / at.G)
-    m = (np.abs(y)[..., None] > CUTS[at.B] * sigma[..., None]).sum(axis=-1)
-    scale = rotated_scale(y, m, at.B)
-    codes = np.where(scale == 0, 0, m + 2 ** (at.B - 1) * np.signbit(y))
+    m = by_width(rotated_magnitudes, at, y, sigma)
+    scale = by_width(rotated_scale, at, y, m)
+    codes = np.where(scale == 0, 0, m + 2 ** (at.group_bits()[:, None] - 1) * np.signbit(y))
     scale = round_scale(scale, seed) if spec.stats == "bf16" else scale
     stats = pack_stats(np.where(unrepresentable, np.float32(np.nan), mean), scale, spec.stats)
     mask = pack((x != 0).reshape(at.S, at.L), 1) if spec.mask_plane else b""
-    return at.join(stats, pack(codes.reshape(at.S, at.M), at.B), mask)
+    return at.join(**at.table(), stats=stats, codes=at.pack_codes(codes.reshape(at.S, at.M)), mask=mask)
 
 
 def rotated_codes(data, at):
     """Codes of the coefficients, (S*K, G)."""
-    codes = unpack(at.split(data)[1], at.S, at.M, at.B)
-    return codes.astype(np.int64).reshape(-1, at.G)
+    return at.unpack_codes(at.split(data)["codes"]).reshape(-1, at.G)
 
 
 def rotated_mask(data, at):
-    return unpack(at.split(data)[2], at.S, at.L, 1).ravel() != 0
+    return unpack(at.split(data)["mask"], at.S, at.L, 1).ravel() != 0
+
+
+def rotated_levels(bits, codes):
+    half = 2 ** (bits - 1)
+    return LEVELS[bits][codes % half] * np.where(codes < half, 1.0, -1.0)
 
 
 def rotated_decode(spec, data, at, seed):
-    mean, scale = unpack_stats(at.split(data)[0], spec.stats)
-    codes, half = rotated_codes(data, at), 2 ** (at.B - 1)
-    q = LEVELS[at.B][codes % half] * np.where(codes < half, 1.0, -1.0)
+    mean, scale = unpack_stats(at.split(data)["stats"], spec.stats)
+    q = by_width(rotated_levels, at, rotated_codes(data, at))
     with np.errstate(all="ignore"):
         x = (signs(seed, at.padded_index()) * scale * mixed(seed, q, at.padded_index()) + mean).astype(np.float32)
     x = at.out_of_groups(x).ravel()
@@ -352,22 +291,24 @@ def encoded_bytes(spec, dtype, n, segments=1):
 
 
 def encode(spec, x, dtype, seed=0, segments=1):
-    """The bytes of elements x in memory order."""
+    """The bytes of elements x in memory order; `segments` is a number, or Segments for bits of their own."""
     spec = parse(spec)
     at = Layout(spec, dtype, x.size, segments)
     if x.size == 0:
         return b""
+    if at.mixed:
+        at.grant(segments.bits)
     if spec.grouped:
         return {"affine": affine_encode, "rotated": rotated_encode}[spec.codec](spec, widen(x, dtype), at, seed)
     if spec.codec == "copy":
-        return at.join(x.tobytes())
+        return at.join(codes=x.tobytes())
     if spec.codec == "mask":
         codes = mask_bits(spec, x, dtype)
     elif spec.codec == "index":
         codes, _ = index_codes(spec, x)
     else:
         codes = narrow(widen(x, dtype), spec.to, saturate=False).view(np.uint16)
-    return at.join(pack(codes[None], at.B))
+    return at.join(codes=at.pack_codes(codes[None]))
 
 
 def decode(spec, data, dtype, n, seed=0, segments=1):
@@ -376,13 +317,15 @@ def decode(spec, data, dtype, n, seed=0, segments=1):
     at = Layout(spec, dtype, n, segments)
     if n == 0:
         return np.empty(0, STORAGE[dtype])
+    if at.mixed:
+        at.read_table(data)
     if spec.codec == "rotated" and dtype == "bool":
         return rotated_mask(data, at)
     if spec.grouped:
         return narrow({"affine": affine_decode, "rotated": rotated_decode}[spec.codec](spec, data, at, seed), dtype)
     if spec.codec == "copy":
-        return at.split(data)[1][: n * np.dtype(STORAGE[dtype]).itemsize].view(STORAGE[dtype])
-    codes = unpack(at.split(data)[1], 1, n, at.B)[0]
+        return at.split(data)["codes"][: n * np.dtype(STORAGE[dtype]).itemsize].view(STORAGE[dtype])
+    codes = at.unpack_codes(at.split(data)["codes"])[0]
     if spec.codec == "index":
         return codes.astype(STORAGE[dtype])
     if spec.codec == "cast":

@@ -16,7 +16,8 @@
 
 namespace actzip {
 
-/// Exact size of what encode() writes, a closed formula of the number of elements.
+/// Exact size of what encode() writes, a closed formula of the number of elements, the segments and, where these have
+/// bits of their own, their total.
 /// Throws Error: invalid_spec, unsupported_dtype, invalid_view (too many elements), invalid_segments.
 std::size_t encoded_bytes(const CodecSpec& spec, DType dtype, std::int64_t elems, Segments segments = {});
 
@@ -31,15 +32,21 @@ std::size_t workspace_bytes(const CodecSpec& spec, DType dtype, std::int64_t ele
 /// Compresses `src` into `dst`.
 ///
 /// `dst` has exactly encoded_bytes() bytes, starts at a multiple of 16 and does not overlap `src`; every byte of it is
-/// written. `workspace` has at least workspace_bytes() bytes, aligned to 4. `src`, `dst`, `workspace`, a seed given by
-/// address and `stream` are on one device and stay valid until the work on `stream` is done. One kernel launch on CUDA;
-/// it can be captured into a graph.
+/// written. `workspace` has at least workspace_bytes() bytes, aligned to 4. `src`, `dst`, `workspace`, `segment_bits`,
+/// a seed given by address and `stream` are on one device and stay valid until the work on `stream` is done. One kernel
+/// launch on CUDA, two if segments have bits of their own; it can be captured into a graph.
+///
+/// `segment_bits` is for segments with bits of their own (Segments::total_bits), in whose place the bits of the spec
+/// are not used: a byte for each segment, read when the call runs. What is below 1 is taken as 1 and what is above the
+/// codec's most as that. If the sum is above the total, segments get what they ask for in their order as long as there
+/// is room for one bit for each segment behind, then the most that still fits, then 1 bit.
 /// Throws Error before anything is written: invalid_spec, unsupported_dtype, invalid_view, invalid_segments,
 /// wrong_size, misaligned, device_mismatch, backend_unavailable, cuda_failure.
 void encode(const CodecSpec& spec, const ConstTensorView& src, ByteSpan dst, Seed seed, const Stream& stream,
-            Segments segments = {}, ByteSpan workspace = {});
+            Segments segments = {}, ByteSpan workspace = {}, ConstByteSpan segment_bits = {});
 
-/// Restores into `dst` what encode() made with the same spec, seed, segments and number of elements.
+/// Restores into `dst` what encode() made with the same spec, seed, segments and number of elements. The bits that
+/// segments have are in the bytes.
 ///
 /// `dst` lists its dimensions in the memory order of what was encoded; its strides may differ (compact() gives the
 /// dense ones). It must not overlap itself, but for dimensions of stride 0. Its type may be any floating type for the

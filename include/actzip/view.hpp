@@ -84,6 +84,10 @@ using ConstByteSpan = BasicByteSpan<const std::byte*>;
 /// segments share statistics.
 struct Segments {
   std::int64_t count = 1;
+  /// 0: all segments have the bits of the spec, whatever the codec. Otherwise each has bits of its own, of `affine` and
+  /// `rotated`: encode() is given a table of them, and this is what they may add up to, `count` to `count` times the
+  /// most that the codec has. Sizes follow from it, not from the table.
+  std::int64_t total_bits = 0;
   bool operator==(const Segments&) const = default;
 };
 

@@ -1,4 +1,5 @@
-"""Activation-compressed training for PyTorch: what autograd saves between forward and backward is kept in 2 bits.
+"""Activation-compressed training for PyTorch: what autograd saves between forward and backward is kept in 2 to
+4 bits.
 
 >>> import torch, actzip
 >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))

@@ -29,8 +29,8 @@ class Session:
         model: names the sites by module, and makes certain that no parameter is taken for an activation. Optional.
         preset: ``"default"`` (each operator as its gradient needs), ``"exact"`` (only what changes no gradient), or a
             codec for all floating tensors alike, such as ``"affine:2"`` or ``"rotated:4"``.
-        bits: instead of the default's 2: 1, 2, 3, 4 or 8. Any other number from 1 to 8 is an average, and sites get
-            more or less as they matter (``adapt="layer"``).
+        bits: instead of the default's 2: 1, 2, 3, 4 or 8; what has 3 bits keeps one more. Any other number from 1 to 8 is
+            an average, and sites get more or less as they matter (``adapt="layer"``).
         min_elems: smaller tensors are kept as they are.
         seed: of the random signs; torch's generators are never touched.
         dry: compress nothing; ``report()`` says what would be done.

@@ -10,6 +10,7 @@
 #include "codec/message.hpp"
 #include "cpu/backend.hpp"
 #include "cuda/backend.hpp"
+#include "format/segment_bits.hpp"
 
 namespace actzip {
 
@@ -21,6 +22,9 @@ using codec::fail;
 constexpr std::int64_t kMaxElems = std::int64_t{1} << 56;
 /// The same for elements with the absent ones of ragged groups: many short segments make many of those.
 constexpr std::int64_t kMaxPaddedElems = kMaxElems * 2;
+
+/// Where codes start is stored in 32 bits if segments have bits of their own.
+constexpr std::int64_t kMaxMixedWords = 0xffffffff;
 
 constexpr std::size_t kEncodedAlignment = 16;
 constexpr std::size_t kOverflowWordBytes = 4;
@@ -64,6 +68,26 @@ void check_counts(std::string_view call, std::int64_t elems, Segments segments) 
   }
 }
 
+template <class Codec>
+concept HasSegmentBits = requires(const Codec& codec) { format::most_bits(codec); };
+
+/// The sections of segments that have bits of their own.
+template <HasSegmentBits Codec>
+format::Sections mixed_sections(std::string_view call, const Codec& codec, const format::Geometry& geometry,
+                                DType dtype, Segments segments) {
+  const int most = format::most_bits(codec);
+  if (segments.total_bits < segments.count || (segments.total_bits - 1) / most >= segments.count) {
+    fail(ErrorCode::invalid_segments, "{}: {} bits in total for {} segments of '{}' (allowed: 1 to {} for each, or 0)",
+         call, segments.total_bits, segments.count, to_string(codec), most);
+  }
+  const format::Sections sections = format::sections(codec, geometry, dtype, segments.total_bits);
+  if (sections.codes_used / 4 > kMaxMixedWords) {
+    fail(ErrorCode::invalid_segments, "{}: {} words of codes in segments with bits of their own (allowed: up to {})",
+         call, sections.codes_used / 4, kMaxMixedWords);
+  }
+  return sections;
+}
+
 /// Checks the numbers that sizes follow from, then computes the sizes.
 Layout make_layout(std::string_view call, const CodecSpec& spec, DType dtype, std::int64_t elems, Segments segments) {
   check_counts(call, elems, segments);
@@ -74,7 +98,12 @@ Layout make_layout(std::string_view call, const CodecSpec& spec, DType dtype, st
           fail(ErrorCode::invalid_segments, "{}: {} segments make {} groups of {} elements (allowed: up to {} groups)",
                call, segments.count, geometry.groups(), geometry.group, kMaxPaddedElems / geometry.group);
         }
-        return {geometry, format::sections(codec, geometry, dtype)};
+        if (segments.total_bits == 0) return {geometry, format::sections(codec, geometry, dtype)};
+        if constexpr (HasSegmentBits<std::decay_t<decltype(codec)>>) {
+          return {geometry, mixed_sections(call, codec, geometry, dtype, segments)};
+        }
+        fail(ErrorCode::invalid_segments, "{}: '{}' has no bits for each segment (allowed: affine, rotated)", call,
+             to_string(spec));
       },
       spec);
 }
@@ -137,6 +166,16 @@ void check_workspace(std::string_view call, ConstByteSpan workspace, const Codec
   check_buffer(call, "workspace", workspace, kOverflowWordBytes, stream);
 }
 
+void check_segment_bits(std::string_view call, ConstByteSpan bits, const format::Sections& sections,
+                        const Stream& stream) {
+  if (bits.size != static_cast<std::size_t>(sections.table_used)) {
+    fail(ErrorCode::wrong_size,
+         "{}: segment_bits has {} bytes (allowed: {}, one for each segment that has bits of its own)", call, bits.size,
+         sections.table_used);
+  }
+  check_buffer(call, "segment_bits", bits, 1, stream);
+}
+
 void check_seed(std::string_view call, Seed seed) {
   check_aligned(call, "the seed's address", seed.address(), alignof(std::uint64_t));
 }
@@ -156,12 +195,12 @@ std::size_t encoded_bytes(const CodecSpec& spec, DType dtype, const Shape& shape
 std::size_t workspace_bytes(const CodecSpec& spec, DType dtype, std::int64_t elems, Segments segments) {
   codec::check_spec("workspace_bytes", spec);
   check_encodes("workspace_bytes", spec, dtype);
-  check_counts("workspace_bytes", elems, segments);
+  (void)make_layout("workspace_bytes", spec, dtype, elems, segments);
   return workspace_of(spec);
 }
 
 void encode(const CodecSpec& spec, const ConstTensorView& src, ByteSpan dst, Seed seed, const Stream& stream,
-            Segments segments, ByteSpan workspace) {
+            Segments segments, ByteSpan workspace, ConstByteSpan segment_bits) {
   codec::check_spec("encode", spec);
   check_encodes("encode", spec, src.dtype);
   const format::ElementOrder order = format::element_order(src.shape);
@@ -169,6 +208,7 @@ void encode(const CodecSpec& spec, const ConstTensorView& src, ByteSpan dst, See
   check_view("encode", "src", src, order.elems, stream);
   check_encoded("encode", "dst", dst, spec, src.dtype, layout, stream);
   check_workspace("encode", workspace, spec, stream);
+  if (order.elems != 0) check_segment_bits("encode", segment_bits, layout.sections, stream);
   check_seed("encode", seed);
   if (order.elems == 0) return;
 
@@ -177,6 +217,7 @@ void encode(const CodecSpec& spec, const ConstTensorView& src, ByteSpan dst, See
                              .sections = layout.sections,
                              .dst = dst.data,
                              .workspace = workspace.data,
+                             .segment_bits = segment_bits.data,
                              .seed = seed,
                              .stream = &stream};
   std::visit(

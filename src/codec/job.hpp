@@ -22,8 +22,9 @@ struct EncodeJob {
   Elements<const void*> src;
   format::Geometry geometry;
   format::Sections sections;
-  std::byte* dst;        ///< sections.total bytes, all of which the backend writes
-  std::byte* workspace;  ///< `index`: the overflow word
+  std::byte* dst;                 ///< sections.total bytes, all of which the backend writes
+  std::byte* workspace;           ///< `index`: the overflow word
+  const std::byte* segment_bits;  ///< what each segment asks for, if sections.mixed()
   Seed seed;
   const Stream* stream;
 };

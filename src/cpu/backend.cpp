@@ -5,6 +5,7 @@
 
 #include "cpu/float_mode.hpp"
 #include "cpu/level.hpp"
+#include "cpu/segment_bits.hpp"
 #include "format/geometry.hpp"
 #include "math/hash.hpp"
 
@@ -42,6 +43,8 @@ void write_padding(std::byte* dst, const format::Sections& s) {
   const auto zero = [dst](std::int64_t first, std::int64_t last) {
     if (first < last) std::memset(dst + first, 0, static_cast<std::size_t>(last - first));
   };
+  zero(s.table + s.table_used, s.starts);
+  zero(s.starts + s.starts_used, s.stats);
   zero(s.stats + s.stats_used, s.codes);
   zero(s.codes + s.codes_used - 4, s.mask);
   zero(s.mask + s.mask_used, s.total);
@@ -52,18 +55,21 @@ void run_encode(const Spec& spec, const codec::EncodeJob& job, std::int64_t unit
   const EncodeLoop<Spec> loop = current_loops().CodecLoops<Spec>::encode;
   const math::HashKey key = resolve(job.seed);
   write_padding(job.dst, job.sections);
-  run_ranges(job.stream->executor(), units, unit_elems, [&](Range range) { loop(spec, job, key, range); });
+  run_ranges(job.stream->executor(), units, unit_elems,
+             [&](Range range) { run_loop(loop, spec, job, job.dst, key, range); });
 }
 
 template <class Spec>
 void run_decode(const Spec& spec, const codec::DecodeJob& job, std::int64_t units, std::int64_t unit_elems) {
   const DecodeLoop<Spec> loop = current_loops().CodecLoops<Spec>::decode;
   const math::HashKey key = resolve(job.seed);
-  run_ranges(job.stream->executor(), units, unit_elems, [&](Range range) { loop(spec, job, key, range); });
+  run_ranges(job.stream->executor(), units, unit_elems,
+             [&](Range range) { run_loop(loop, spec, job, job.src, key, range); });
 }
 
 template <class Spec>
 void encode_groups(const Spec& spec, const codec::EncodeJob& job) {
+  if (job.sections.mixed()) write_segment_bits(spec, job);
   run_encode(spec, job, job.geometry.groups(), job.geometry.group);
 }
 template <class Spec>

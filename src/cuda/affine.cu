@@ -5,6 +5,7 @@
 #include "cuda/backend.hpp"
 #include "cuda/chunk.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
 #include "dispatch.hpp"
 #include "format/bits.hpp"
@@ -15,9 +16,10 @@ namespace {
 
 /// What the kernels know of the buffer.
 struct AffineBuffer {
-  std::byte* data;
-  std::int64_t codes;          ///< offset of the codes
+  std::byte* stats_section;
+  std::byte* codes;
   std::int64_t segment_bytes;  ///< of one segment's codes
+  SegmentTable table;          ///< for kOwnBits
   format::Geometry geometry;
   std::int64_t tiles;
   StatsType stats;
@@ -26,10 +28,29 @@ struct AffineBuffer {
 
 template <class Job>
 AffineBuffer affine_buffer(const Affine& spec, const Job& job, const std::byte* data) {
-  const format::Geometry geometry = format::flattened(job.geometry);
+  const format::Geometry geometry = job.sections.mixed() ? job.geometry : format::flattened(job.geometry);
   const std::int64_t run = geometry.segments == 1 ? job.sections.codes_used : job.sections.code_words * 4;
-  const std::int64_t tiles = tile_count(geometry);
-  return {const_cast<std::byte*>(data), job.sections.codes, run, geometry, tiles, spec.stats, spec.floor};
+  auto* const bytes = const_cast<std::byte*>(data);
+  return {bytes + job.sections.stats,
+          bytes + job.sections.codes,
+          run,
+          segment_table(spec, job, data),
+          geometry,
+          tile_count(geometry),
+          spec.stats,
+          spec.floor};
+}
+
+/// The codes of a segment, or of a full tile.
+template <int Bits>
+__device__ __forceinline__ CodeRun segment_run(const AffineBuffer& buffer, std::int64_t segment) {
+  if constexpr (Bits == kOwnBits) return buffer.table.run(segment);
+  return {buffer.codes + segment * buffer.segment_bytes, buffer.segment_bytes, Bits};
+}
+template <int Bits>
+__device__ __forceinline__ TileRun tile_run(const AffineBuffer& buffer, std::int64_t tile) {
+  if constexpr (Bits == kOwnBits) return buffer.table.tile_run(tile);
+  return {{buffer.codes + tile * (kTile / 8 * Bits), 0, Bits}, true};
 }
 
 /// One chunk: its elements and its codes. In a full tile, one that a dense tensor fills, all of it exists and the
@@ -40,23 +61,24 @@ struct ChunkPlace {
   int count;           ///< how many of its eight exist; may be negative
   std::byte* codes;
   std::int64_t room;  ///< bytes from `codes` to the end of the segment's run; not positive if there is no group
+  int bits;
 };
 
-/// `chunk` is its number in the tile.
+/// `chunk` is its number in the tile, `run` that of the tile if it is full.
 template <int Bits, bool Full>
-__device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, std::int64_t tile, std::uint32_t chunk) {
+__device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, const CodeRun& run, std::int64_t tile,
+                                                  std::uint32_t chunk) {
   const format::Geometry& geometry = buffer.geometry;
   const std::int64_t padded = tile * kTile + chunk * kChunk;
   const int shift = 31 - __clz(geometry.group);
   const std::int64_t g = tile * (kTile >> shift) + (chunk * kChunk >> shift);
-  std::byte* const codes = buffer.data + buffer.codes;
-  if constexpr (Full) return {g, padded, kChunk, codes + tile * (kTile / 8 * Bits) + chunk * Bits, Bits};
-  if (g >= geometry.groups()) return {g, 0, 0, nullptr, 0};
+  if constexpr (Full) return {g, padded, kChunk, run.codes + chunk * run.bits, run.bits, run.bits};
+  if (g >= geometry.groups()) return {g, 0, 0, nullptr, 0, Bits == kOwnBits ? 1 : Bits};
   const format::GroupRange range = group_range_of(geometry, g);
+  const CodeRun own = segment_run<Bits>(buffer, range.segment);
   const int position = static_cast<int>(padded) & (geometry.group - 1);
-  const std::int64_t byte = ((range.number * geometry.group + position) >> 3) * Bits;
-  return {g, range.first + position, range.count - position, codes + range.segment * buffer.segment_bytes + byte,
-          buffer.segment_bytes - byte};
+  const std::int64_t byte = ((range.number * geometry.group + position) >> 3) * own.bits;
+  return {g, range.first + position, range.count - position, own.codes + byte, own.bytes - byte, own.bits};
 }
 
 /// The noise of one tile: a byte for each of its elements.
@@ -93,9 +115,10 @@ template <bool Noisy>
   return __byte_perm(even, odd, 0x7351);
 }
 
+/// `run` is that of the tile if it is full.
 template <DType Type, int Bits, bool Noisy, bool Full, class Access>
-__device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffer& dst, math::HashKey key,
-                                            std::int64_t tile, std::uint32_t lane) {
+__device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffer& dst, const CodeRun& run,
+                                            math::HashKey key, std::int64_t tile, std::uint32_t lane) {
   const std::uint32_t lanes = static_cast<std::uint32_t>(dst.geometry.group) / (kChunk * kChunksPerLane);
   const std::uint32_t sub = lane & (lanes - 1);  // a power of two
   const std::uint32_t first_chunk = (lane - sub) * kChunksPerLane + sub;
@@ -104,22 +127,24 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
   Chunk<Storage<Type>> chunks[kChunksPerLane];
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
-    const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, chunk(j));
+    const ChunkPlace at = chunk_place<Bits, Full>(dst, run, tile, chunk(j));
     chunks[j] = src.load(at.first, at.count);
   }
   Extremes<Type> extremes;
 #pragma unroll
   for (int j = 0; j < kChunksPerLane; ++j) {
-    const int count = chunk_place<Bits, Full>(dst, tile, chunk(j)).count;
+    const int count = chunk_place<Bits, Full>(dst, run, tile, chunk(j)).count;
     if (count < kChunk) repeat_first(chunks[j], count);
     if (count > 0) extremes.take(chunks[j]);
   }
   extremes.reduce(lanes);
   const float floor = Noisy ? math::kAffineNoFloor : dst.floor;  // a constant where there is none: it costs nothing
-  const math::AffineGroup group = math::affine_group<Bits>(extremes.least(), extremes.most(), dst.stats, floor);
-  const std::int64_t g = chunk_place<Bits, Full>(dst, tile, chunk(0)).g;
+  const int bits = Bits != kOwnBits ? Bits : chunk_place<Bits, Full>(dst, run, tile, chunk(0)).bits;
+  const math::AffineGroup group =
+      math::affine_group(math::affine_inverse_levels(bits), extremes.least(), extremes.most(), dst.stats, floor);
+  const std::int64_t g = chunk_place<Bits, Full>(dst, run, tile, chunk(0)).g;
   if (!Full && g >= dst.geometry.groups()) return;
-  if (sub == 0) store_stats(dst.data, g, dst.stats, {group.min, group.step});
+  if (sub == 0) store_stats(dst.stats_section, g, dst.stats, {group.min, group.step});
 
   const TileNoise noise(key, tile);
 #pragma unroll
@@ -132,11 +157,13 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
       for (int i = 0; i < 4; ++i) steps[i] = math::affine_steps<Noisy>(widen<Type>(chunks[j], 4 * q + i), group);
       quads[q] = four_codes<Noisy>(steps, Noisy ? noise.of_quad(2 * chunk(j) ^ q) : 0U);
     }
-    std::uint64_t packed = pack_bytes<Bits>(quads[0], quads[1]);
-    packed &= group.keep | static_cast<std::uint64_t>(group.keep) << 32;
-    const ChunkPlace at = chunk_place<Bits, Full>(dst, tile, chunk(j));
-    if (at.count < kChunk) packed &= at.count <= 0 ? 0 : (std::uint64_t{1} << (at.count * Bits)) - 1;
-    store_codes<Bits>(at.codes, packed, at.room);
+    with_width<Bits, format::kMaxBits>(bits, [&]<int Width>() {
+      std::uint64_t packed = pack_bytes<Width>(quads[0], quads[1]);
+      packed &= group.keep | static_cast<std::uint64_t>(group.keep) << 32;
+      const ChunkPlace at = chunk_place<Bits, Full>(dst, run, tile, chunk(j));
+      if (at.count < kChunk) packed &= at.count <= 0 ? 0 : (std::uint64_t{1} << (at.count * Width)) - 1;
+      store_codes<Width>(at.codes, packed, at.room);
+    });
   }
 }
 
@@ -144,19 +171,23 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
 template <DType Type, int Bits, bool Noisy, class Access>
 __device__ __noinline__ void encode_ragged_tile(const Access& src, const AffineBuffer& dst, math::HashKey key,
                                                 std::int64_t tile, std::uint32_t lane) {
-  encode_tile<Type, Bits, Noisy, false>(src, dst, key, tile, lane);
+  encode_tile<Type, Bits, Noisy, false>(src, dst, {}, key, tile, lane);
 }
 
 template <DType Type, int Bits, bool Noisy, class Access>
-__global__ void __launch_bounds__(kThreads, sizeof(Storage<Type>) == 2 ? 12 : 6)
+__global__ void __launch_bounds__(kThreads, sizeof(Storage<Type>) == 4 ? 6
+                                            : Bits == kOwnBits         ? 10
+                                                                       : 12)
     affine_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ AffineBuffer dst,
                          const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
+  if constexpr (Bits == kOwnBits) dst.table.zero_rest();
   const math::HashKey key = seed.key();
   on_tile(dst.tiles, [&](std::int64_t tile, std::uint32_t lane) {
     if constexpr (Access::kDense) {
-      if ((tile + 1) * kTile <= dst.geometry.elems) {
-        return encode_tile<Type, Bits, Noisy, true>(src, dst, key, tile, lane);
+      const TileRun at = tile_run<Bits>(dst, tile);
+      if (at.whole && (tile + 1) * kTile <= dst.geometry.elems) {
+        return encode_tile<Type, Bits, Noisy, true>(src, dst, at.run, key, tile, lane);
       }
     }
     encode_ragged_tile<Type, Bits, Noisy>(src, dst, key, tile, lane);
@@ -210,12 +241,14 @@ __device__ __noinline__ void decode_ragged_tile(const AffineBuffer& src, const A
   const TileNoise tile_noise(key, tile);
   for (int j = 0; j < kChunksPerLane; ++j) {
     const std::uint32_t number = j * kWarp + lane;
-    const ChunkPlace at = chunk_place<Bits, false>(src, tile, number);
+    const ChunkPlace at = chunk_place<Bits, false>(src, {}, tile, number);
     if (at.count <= 0) continue;
-    const Stats stats = load_stats(src.data, at.g, src.stats);
+    const Stats stats = load_stats(src.stats_section, at.g, src.stats);
     const std::uint32_t noise[2] = {tile_noise.of_quad(2 * number), tile_noise.of_quad(2 * number + 1)};
     float values[kChunk];
-    decode_codes<Bits, Dithered>(load_codes<Bits>(at.codes, at.room), stats, noise, values);
+    with_width<Bits, format::kMaxBits>(at.bits, [&]<int Width>() {
+      decode_codes<Width, Dithered>(load_codes<Width>(at.codes, at.room), stats, noise, values);
+    });
     Chunk<Storage<Type>> chunk;
     narrow<Type>(values, chunk.w);
     if (math::is_nan(stats.first)) fill_nan<Type>(chunk.w);
@@ -223,15 +256,22 @@ __device__ __noinline__ void decode_ragged_tile(const AffineBuffer& src, const A
   }
 }
 
-/// The codes of a full tile, in rows of as many elements as the warp stores at once.
-template <int Bits, int Piece>
+/// The codes of a full tile, in rows of as many elements as the warp stores at once. Only `Aligned` ones are known to
+/// start at a multiple of 8 bytes.
+template <int Bits, int Piece, bool Aligned>
 __device__ __forceinline__ void load_rows(const std::byte* codes, std::uint32_t lane,
                                           std::uint64_t (&packed)[kTile / kWarp / Piece]) {
   constexpr int kRow = Piece * kWarp;
   if constexpr (Piece < kChunk && Bits <= 2) {
     // All in one load, since short reads between long writes are slow. A lane reads 32 codes and hands out pieces.
     using Own = std::conditional_t<Bits == 1, std::uint32_t, std::uint64_t>;
-    const Own own = reinterpret_cast<const Own*>(codes)[lane];
+    Own own;
+    if constexpr (Aligned || Bits == 1) {
+      own = reinterpret_cast<const Own*>(codes)[lane];
+    } else {
+      const auto* const words = reinterpret_cast<const std::uint32_t*>(codes) + 2 * lane;
+      own = words[0] | static_cast<std::uint64_t>(words[1]) << 32;
+    }
     constexpr std::uint32_t kLanes = kWarp / Piece;  // that share what one has read
 #pragma unroll
     for (int row = 0; row < kTile / kRow; ++row) {
@@ -251,15 +291,16 @@ __device__ __forceinline__ void load_rows(const std::byte* codes, std::uint32_t 
 /// A tile that a dense tensor fills. A lane decodes as many neighbours as 16 bytes hold, so that its stores lie beside
 /// those of the other lanes: of 4-byte elements that is half a chunk. A tile with a group that is NaN is left to the
 /// other function.
-template <DType Type, int Bits, bool Dithered>
-__device__ __forceinline__ void decode_full_tile(const AffineBuffer& src, const DenseAccess<Storage<Type>>& dst,
-                                                 math::HashKey key, std::int64_t tile, std::uint32_t lane) {
+template <DType Type, int Bits, int Width, bool Dithered>
+__device__ __forceinline__ void decode_full_tile(const AffineBuffer& src, const std::byte* codes,
+                                                 const DenseAccess<Storage<Type>>& dst, math::HashKey key,
+                                                 std::int64_t tile, std::uint32_t lane) {
   constexpr int kPiece = 16 / static_cast<int>(sizeof(Storage<Type>));
   constexpr int kRow = kPiece * kWarp;
   constexpr int kRows = kTile / kRow;
-  const TileStats tile_stats(src.data, src.stats, src.geometry.group, tile, lane);
+  const TileStats tile_stats(src.stats_section, src.stats, src.geometry.group, tile, lane);
   std::uint64_t packed[kRows];
-  load_rows<Bits, kPiece>(src.data + src.codes + tile * (kTile / 8 * Bits), lane, packed);
+  load_rows<Width, kPiece, Bits != kOwnBits>(codes, lane, packed);
   if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits, Dithered>(src, dst, key, tile, lane);
   const TileNoise tile_noise(key, tile);
 #pragma unroll
@@ -269,7 +310,7 @@ __device__ __forceinline__ void decode_full_tile(const AffineBuffer& src, const 
 #pragma unroll
     for (std::uint32_t q = 0; Dithered && q < kPiece / 4; ++q) noise[q] = tile_noise.of_quad(inside / 4 ^ q);
     float values[kPiece];
-    decode_codes<Bits, Dithered>(packed[row], tile_stats.of(inside), noise, values);
+    decode_codes<Width, Dithered>(packed[row], tile_stats.of(inside), noise, values);
     std::uint32_t words[4];
     narrow<Type>(values, words);
     dst.store_quad(tile * kTile + lane * kPiece, row * kRow, words);
@@ -283,8 +324,11 @@ __global__ void __launch_bounds__(kThreads, 8)
   const math::HashKey key = seed.key();
   on_tile(src.tiles, [&](std::int64_t tile, std::uint32_t lane) {
     if constexpr (Access::kDense) {
-      if ((tile + 1) * kTile <= src.geometry.elems) {
-        return decode_full_tile<Type, Bits, Dithered>(src, dst, key, tile, lane);
+      const TileRun at = tile_run<Bits>(src, tile);
+      if (at.whole && (tile + 1) * kTile <= src.geometry.elems) {
+        return with_width<Bits, format::kMaxBits>(at.run.bits, [&]<int Width>() {
+          decode_full_tile<Type, Bits, Width, Dithered>(src, at.run.codes, dst, key, tile, lane);
+        });
       }
     }
     decode_ragged_tile<Type, Bits, Dithered>(src, dst, key, tile, lane);
@@ -294,12 +338,14 @@ __global__ void __launch_bounds__(kThreads, 8)
 }  // namespace
 
 void encode(const Affine& spec, const codec::EncodeJob& job) {
+  const AffineBuffer buffer = affine_buffer(spec, job, job.dst);
+  if (job.sections.mixed()) place_segments(buffer.table, job);
   with_float(job.src.dtype, [&]<DType Type>() {
-    with_bits<format::kMaxBits>(spec.bits, [&]<int Bits>() {
+    with_bits_or_own<format::kMaxBits>(spec.bits, job.sections.mixed(), [&]<int Bits>() {
       with_bool(spec.rounding != Rounding::nearest, [&]<bool Noisy>() {
         with_access<Storage<Type>>(job.src.data, job.src.order, job.geometry.flat(), [&](auto access) {
           launch(affine_encode_kernel<Type, Bits, Noisy, decltype(access)>, tile_count(job.geometry), *job.stream,
-                 access, affine_buffer(spec, job, job.dst), KernelSeed(job.seed), Padding(job.dst, job.sections));
+                 access, buffer, KernelSeed(job.seed), Padding(job.dst, job.sections));
         });
       });
     });
@@ -308,7 +354,7 @@ void encode(const Affine& spec, const codec::EncodeJob& job) {
 
 void decode(const Affine& spec, const codec::DecodeJob& job) {
   with_float(job.dst.dtype, [&]<DType Type>() {
-    with_bits<format::kMaxBits>(spec.bits, [&]<int Bits>() {
+    with_bits_or_own<format::kMaxBits>(spec.bits, job.sections.mixed(), [&]<int Bits>() {
       with_bool(spec.rounding == Rounding::dithered, [&]<bool Dithered>() {
         with_access<Storage<Type>>(job.dst.data, job.dst.order, job.geometry.flat(), [&](auto access) {
           launch(affine_decode_kernel<Type, Bits, Dithered, decltype(access)>, tile_count(job.geometry), *job.stream,

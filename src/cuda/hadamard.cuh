@@ -7,8 +7,8 @@
 // its highest bit, i4 i3 i0 i7 i6. forward() leads from the first to the second and backward() from the second to the
 // first; both are the same transform.
 //
-// Binary32 elements are multiplied as bf16 numbers and added in binary32; numbers that need more bits are sums of
-// several bf16 *terms*. For 16-bit elements all but the first product of an encoder works in f16.
+// An encoder's first product multiplies bf16 numbers and adds in binary32; elements that need more bits are sums of two
+// bf16 *terms*. All other products work in f16.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,10 +20,9 @@
 
 namespace actzip::cuda {
 
-/// Eight numbers, each the sum of `Count` bf16 numbers; word k holds numbers 2k and 2k + 1.
-template <int Count>
+/// Eight numbers, each the sum of two bf16 numbers; word k of each holds numbers 2k and 2k + 1.
 struct Terms {
-  std::uint32_t w[Count][4];
+  std::uint32_t w[2][4];
 
   Terms() = default;
 
@@ -31,24 +30,9 @@ struct Terms {
   __device__ explicit Terms(const float (&values)[kChunk]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      float low = values[2 * k];
-      float high = values[2 * k + 1];
-#pragma unroll
-      for (int t = 0; t < Count; ++t) {
-        w[t][k] = as_word(__floats2bfloat162_rn(low, high));
-        low -= math::float_of(w[t][k] << 16);
-        high -= math::float_of(w[t][k] & 0xffff0000U);
-      }
-    }
-  }
-
-  /// Flips the signs of the numbers whose bit, 15 or 31, is set in `signs(k)`; other bits of it do not count.
-  template <class Signs>
-  __device__ void flip(Signs signs) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int t = 0; t < Count; ++t) w[t][k] = flip_pair(w[t][k], signs(k));
+      w[0][k] = as_word(__floats2bfloat162_rn(values[2 * k], values[2 * k + 1]));
+      w[1][k] = as_word(__floats2bfloat162_rn(values[2 * k] - math::float_of(w[0][k] << 16),
+                                              values[2 * k + 1] - math::float_of(w[0][k] & 0xffff0000U)));
     }
   }
 };
@@ -90,45 +74,6 @@ inline constexpr std::uint32_t kF16Ones = 0x3c003c00U;
 
 /// For groups of 128 index bit 7 is not transformed: it is bit 2 of one of the factors.
 __device__ __forceinline__ int kept_bits(int group) { return group == 128 ? 4 : 0; }
-
-/// The transform in bf16 terms, for binary32 elements.
-class Hadamard {
- public:
-  __device__ Hadamard(int lane, int group)
-      : full_(hadamard_factor(lane, 0, kBf16Ones)), partial_(hadamard_factor(lane, kept_bits(group), kBf16Ones)) {}
-
-  /// `Middle`: terms kept between the two products.
-  template <int Middle, int Count>
-  __device__ void forward(const Terms<Count>& in, float (&out)[kChunk]) const {
-    products<Middle>(full_, partial_, in, out);
-  }
-  template <int Middle, int Count>
-  __device__ void backward(const Terms<Count>& in, float (&out)[kChunk]) const {
-    products<Middle>(partial_, full_, in, out);
-  }
-
- private:
-  template <int Middle, int Count>
-  __device__ static void products(const Quad& left, const Quad& right, const Terms<Count>& in, float (&out)[kChunk]) {
-    float first[kChunk] = {};
-#pragma unroll
-    for (int t = 0; t < Count; ++t) {
-      multiply_add(left.w, in.w[t][0], in.w[t][1], first);
-      multiply_add(left.w, in.w[t][2], in.w[t][3], first + 4);
-    }
-    const Terms<Middle> middle(first);
-#pragma unroll
-    for (float& x : out) x = 0.0F;
-#pragma unroll
-    for (int t = 0; t < Middle; ++t) {
-      multiply_add(middle.w[t], right.w[0], right.w[1], out);
-      multiply_add(middle.w[t], right.w[2], right.w[3], out + 4);
-    }
-  }
-
-  Quad full_;
-  Quad partial_;
-};
 
 /// The transform in f16: results come packed, so that nothing is converted between the products. Levels are exact in
 /// f16, and no sum of 256 of them, twice transformed, reaches its limit.
@@ -175,7 +120,7 @@ class HalfHadamard {
   Quad partial_;
 };
 
-/// The transforms of an encoder of 16-bit elements. The first product is exact and adds in binary32: what the elements
+/// The transforms of an encoder. The first product is exact and adds in binary32: what the elements
 /// are like is not known yet. The caller brings its results to a common size, and f16 will do from there.
 class EncodingHadamard {
  public:
@@ -188,7 +133,7 @@ class EncodingHadamard {
 
   /// The first product, times group/4: the squares of its results add up to those of the coefficients of both
   /// transforms.
-  __device__ void start(const Terms<2>& in, float (&out)[kChunk]) const {
+  __device__ void start(const Terms& in, float (&out)[kChunk]) const {
 #pragma unroll
     for (float& x : out) x = 0.0F;
 #pragma unroll

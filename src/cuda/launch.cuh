@@ -47,18 +47,20 @@ class KernelSeed {
 
 /// The bytes between the end of each section and the next: written as zeros by the first warp of the grid.
 struct Padding {
+  static constexpr int kSections = 5;
   std::byte* buffer;
-  std::int64_t first[3];
-  std::int64_t last[3];
+  std::int64_t first[kSections];
+  std::int64_t last[kSections];
 
   Padding(std::byte* buffer, const format::Sections& s)
       : buffer(buffer),
-        first{s.stats + s.stats_used, s.codes + s.codes_used, s.mask + s.mask_used},
-        last{s.codes, s.mask, s.total} {}
+        first{s.table + s.table_used, s.starts + s.starts_used, s.stats + s.stats_used, s.codes + s.codes_used,
+              s.mask + s.mask_used},
+        last{s.starts, s.stats, s.codes, s.mask, s.total} {}
 
   __device__ void zero() const {
     if (blockIdx.x != 0 || threadIdx.x >= 16) return;
-    for (int section = 0; section < 3; ++section) {
+    for (int section = 0; section < kSections; ++section) {
       const std::int64_t i = first[section] + threadIdx.x;
       if (i < last[section]) buffer[i] = std::byte{0};
     }
@@ -74,6 +76,18 @@ struct Padding {
                   (absent ? " (`actzip doctor` says what is missing)" : ""));
 }
 
+/// Launches `kernel`. Throws Error: backend_unavailable, cuda_failure.
+template <class... Parameters, class... Arguments>
+void launch_blocks(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
+                   Arguments&&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = static_cast<cudaStream_t>(stream.handle());
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  if (status != cudaSuccess) refuse(status);
+}
+
 /// Launches `kernel` on enough blocks for `tiles` warps. Throws Error: invalid_view (too many), backend_unavailable,
 /// cuda_failure.
 template <class... Parameters, class... Arguments>
@@ -84,12 +98,7 @@ void launch(void (*kernel)(Parameters...), std::int64_t tiles, const Stream& str
     throw Error(ErrorCode::invalid_view, "cuda: " + std::to_string(tiles) + " tiles of 1024 elements (allowed: " +
                                              std::to_string(kMostBlocks * (kThreads / kWarp)) + ")");
   }
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = static_cast<cudaStream_t>(stream.handle());
-  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
-  if (status != cudaSuccess) refuse(status);
+  launch_blocks(kernel, blocks, kThreads, stream, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace actzip::cuda

@@ -3,6 +3,7 @@
 
 #include "cuda/backend.hpp"
 #include "cuda/mask.cuh"
+#include "cuda/rotated_buffer.cuh"
 #include "cuda/rotated_decode.cuh"
 #include "cuda/rotated_encode.cuh"
 #include "dispatch.hpp"
@@ -11,72 +12,8 @@
 namespace actzip::cuda {
 namespace {
 
-constexpr int kMostRotatedBits = 4;
 constexpr float kLargest = 0x1.fffffep127F;
 constexpr float kWild = 0x1p100F;  ///< far above what is representable, far below what overflows in two transforms
-
-/// What the kernels know of the buffer.
-struct RotatedBuffer {
-  std::byte* data;
-  std::int64_t codes;
-  std::int64_t mask;
-  std::int64_t mask_segment_bytes;  ///< 0 if there is no mask plane
-  format::Geometry geometry;
-  std::int64_t tiles;
-  StatsType stats;
-
-  [[nodiscard]] __device__ bool has_mask() const { return mask_segment_bytes != 0; }
-};
-
-template <class Job>
-RotatedBuffer rotated_buffer(const Rotated& spec, const Job& job, const std::byte* data) {
-  const format::Geometry geometry = format::flattened(job.geometry);
-  const std::int64_t mask_run = geometry.segments == 1 ? job.sections.mask_used : job.sections.mask_words * 4;
-  return {const_cast<std::byte*>(data), job.sections.codes, job.sections.mask, mask_run, geometry,
-          tile_count(geometry),         spec.stats};
-}
-
-/// A lane's elements of one block in spatial layout. In a full tile, one that a dense tensor fills, all of them exist
-/// and the formulas are short.
-struct BlockPlace {
-  std::int64_t g;      ///< its group
-  std::int64_t first;  ///< its first element
-  int count;           ///< how many of its eight exist; may be negative
-  int group_count;     ///< how many its group has
-  std::byte* mask;     ///< its byte of the mask plane, or null
-};
-
-template <bool Full>
-__device__ __forceinline__ BlockPlace block_place(const RotatedBuffer& buffer, int group, std::int64_t tile, int block,
-                                                  int lane) {
-  const format::Geometry& geometry = buffer.geometry;
-  const std::int64_t padded = tile * kTile + lane * kChunk + block * kBlock;
-  const bool halves = group == 128;
-  const std::int64_t g = (tile * kBlocks + block) * (halves ? 2 : 1) + (halves ? lane / 16 : 0);
-  std::byte* const plane = buffer.data + buffer.mask;
-  if constexpr (Full) {
-    return {g, padded, kChunk, group, plane + tile * (kTile / 8) + lane + block * (kBlock / 8)};
-  }
-  if (g >= geometry.groups()) return {g, 0, 0, 1, nullptr};
-  const format::GroupRange range = group_range_of(geometry, g);
-  const int position = static_cast<int>(padded) & (group - 1);
-  const std::int64_t byte = (range.number * group + position) >> 3;
-  return {g, range.first + position, range.count - position, range.count,
-          byte < buffer.mask_segment_bytes ? plane + range.segment * buffer.mask_segment_bytes + byte : nullptr};
-}
-
-/// Where a lane's codes of one block lie.
-template <int Bits>
-__device__ __forceinline__ std::byte* code_place(const RotatedBuffer& buffer, std::int64_t tile, int block, int slot) {
-  return buffer.data + buffer.codes + (tile * (kTile / 8) + slot) * Bits + block * (kBlock / 8 * Bits);
-}
-
-/// Whether the group that slot belongs to exists.
-template <bool Full>
-__device__ __forceinline__ bool slot_exists(const format::Geometry& geometry, std::int64_t tile, int block, int slot) {
-  if constexpr (Full) return true;
-  return tile * kTile + block * kBlock + slot * kChunk < geometry.groups() * geometry.group;
-}
 
 /// Reads the elements of a tile and, if there is one, writes their mask plane.
 template <DType Type, bool Full, class Access>
@@ -116,10 +53,17 @@ __device__ __forceinline__ T choose(const T (&values)[kBlocks], int i) {
   return i < 2 ? low : high;
 }
 
+/// Bits of the group in block `i` that this lane's elements belong to.
+template <int Bits, bool Full>
+__device__ __forceinline__ int own_bits(const TileCodes<Bits, Full>& codes, int i) {
+  const int bits[kBlocks] = {codes.bits(0), codes.bits(1), codes.bits(2), codes.bits(3)};
+  return choose(bits, i);
+}
+
 template <DType Type, int Bits, bool Full, class Access>
-__device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst, int group, math::HashKey key,
+__device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst,
+                                            const TileCodes<Bits, Full>& codes, int group, math::HashKey key,
                                             std::int64_t tile, int lane) {
-  constexpr Layout kLayout = Encoder<Type>::kLayout;
   const float inverse_group = group == 256 ? 0x1p-8F : 0x1p-7F;
   const bool bf16_stats = dst.stats == StatsType::bf16;
   const Encoder<Type> encoder(key, tile, lane, group);
@@ -138,7 +82,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   for (int b = 0; b < kBlocks; ++b) {
     const int count = block_place<Full>(dst, group, tile, b, lane).group_count;
     float mean = sums[b] * (Full ? inverse_group : 1.0F / static_cast<float>(count));
-    if (kPrecise<Type> && bf16_stats) mean = Mean<DType::bf16>(mean).value();
+    if (Type == DType::f32 && bf16_stats) mean = Mean<DType::bf16>(mean).value();
     means[b] = Mean<Type>(cleared[b] ? math::float_of(math::kNanF32) : mean);
   }
 
@@ -149,12 +93,12 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
     const int present = block_place<Full>(dst, group, tile, b, lane).count;
     // What is not finite must not reach the other group of a block of two.
     const Mean<Type> mean = group == 256 || means[b].finite() ? means[b] : Mean<Type>(0.0F);
-    encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), b, y[b]);
+    encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), y[b]);
     squares[b] = 0.0F;
 #pragma unroll
     for (float v : y[b]) squares[b] = fmaf(v, v, squares[b]);
   }
-  const GroupSums<kLayout> square_sums(lane, group);
+  const GroupSums<Layout::coefficient> square_sums(lane, group);
   const float square_sum = square_sums.reduce(squares);
   const bool usable = square_sum > 0.0F && square_sum <= kLargest;
   const float root = group == 256 ? 0x1p4F : 0x1.6a09e6p3F;  // of the number of coefficients
@@ -164,47 +108,56 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const std::uint32_t usable_groups = __ballot_sync(~0U, usable);
 
   const GroupSums<Layout::spatial> groups(lane, group);
-  typename Encoder<Type>::Product products[kBlocks];
+  __half2 products[kBlocks] = {};
+  codes.for_each_width([&]<int Width>() {
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const std::uint32_t packed = encoder.template finish<Bits>(y[b], square_sums.of_block(unit, b), b, products[b]);
-    if (!slot_exists<Full>(dst.geometry, tile, b, lane)) continue;
-    const bool coded = groups.flag_of_block<kLayout>(usable_groups, b);
-    store_codes<Bits>(code_place<Bits>(dst, tile, b, lane), coded ? packed : 0U, Bits);
-  }
+    for (int b = 0; b < kBlocks; ++b) {
+      __half2 product;
+      const std::uint32_t packed = encoder.template finish<Width>(y[b], square_sums.of_block(unit, b), b, product);
+      if (!Full && Bits == kOwnBits && codes.bits(b) != Width) continue;
+      products[b] = product;
+      if (!slot_exists<Full>(dst.geometry, tile, b, lane)) continue;
+      const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, b);
+      store_codes<Width>(codes.at(b), coded ? packed : 0U, Width);
+    }
+  });
 
   const float product = groups.reduce(products);
-  const float own_squares = groups.from<kLayout>(square_sum);
-  const float own_inverse_sigma = groups.from<kLayout>(inverse_sigma);
+  const float own_squares = groups.from<Layout::coefficient>(square_sum);
+  const float own_inverse_sigma = groups.from<Layout::coefficient>(inverse_sigma);
   if (!groups.speaks()) return;
   const std::int64_t g = (tile * kBlocks + groups.block()) * (kBlock / group) + groups.half();
   if (!Full && g >= dst.geometry.groups()) return;
   const Mean<Type> mean = choose(means, groups.block());
-  const bool coded = groups.flag_of_block<kLayout>(usable_groups, groups.block());
-  constexpr float kUnit = Encoder<Type>::template kUnit<Bits>;
-  float scale = coded ? __fdividef(kUnit, own_inverse_sigma * product * static_cast<float>(group)) : 0.0F;
+  const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, groups.block());
+  const float level_unit = level_unit_of<Bits>(own_bits(codes, groups.block()));
+  float scale = coded ? __fdividef(level_unit, own_inverse_sigma * product * static_cast<float>(group)) : 0.0F;
   if (bf16_stats) scale = math::bf16_stochastic(scale, math::scale_noise(key, static_cast<std::uint64_t>(g)));
   const bool representable = mean.finite() && own_squares <= kLargest;
-  store_stats(dst.data, g, dst.stats, {representable ? mean.value() + 0.0F : math::float_of(math::kNanF32), scale});
+  store_stats(dst.stats_section, g, dst.stats,
+              {representable ? mean.value() + 0.0F : math::float_of(math::kNanF32), scale});
 }
 
 /// A tile that is not full, out of the way of those that are: inlined beside them it would cost them registers.
 template <DType Type, int Bits, class Access>
 __device__ __noinline__ void encode_ragged_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
                                                 std::int64_t tile, int lane) {
-  encode_tile<Type, Bits, false>(src, dst, dst.geometry.group, key, tile, lane);
+  const int group = dst.geometry.group;
+  encode_tile<Type, Bits, false>(src, dst, TileCodes<Bits, false>(dst, group, tile, lane), group, key, tile, lane);
 }
 
 template <DType Type, int Bits, int Group, class Access>
-__global__ void __launch_bounds__(kThreads, kPrecise<Type> ? 6 : 8)
+__global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : 8) - (Bits == kOwnBits ? 1 : 0))
     rotated_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ RotatedBuffer dst,
                           const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
+  if constexpr (Bits == kOwnBits) dst.table.zero_rest();
   const math::HashKey key = seed.key();
   on_tile(dst.tiles, [&](std::int64_t tile, int lane) {
     if constexpr (Access::kDense) {
-      if ((tile + 1) * kTile <= dst.geometry.elems) {
-        return encode_tile<Type, Bits, true>(src, dst, Group, key, tile, lane);
+      const TileCodes<Bits, true> codes(dst, Group, tile, lane);
+      if (codes.whole() && (tile + 1) * kTile <= dst.geometry.elems) {
+        return encode_tile<Type, Bits, true>(src, dst, codes, Group, key, tile, lane);
       }
     }
     encode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
@@ -216,16 +169,20 @@ template <DType Type, int Bits, class Access>
 __device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
                                                 std::int64_t tile, int lane) {
   const int group = src.geometry.group;
-  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, group);
-  const LevelTable<Bits, Type> table;
+  const Rotation<HalfHadamard> rotation(key, tile, lane, group);
+  const TileCodes<Bits, false> codes(src, group, tile, lane);
+  LevelTable<Bits> table;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     EncodedChunk in = {};
     if (slot_exists<false>(src.geometry, tile, b, lane)) {
-      in.codes = static_cast<std::uint32_t>(load_codes<Bits>(code_place<Bits>(src, tile, b, lane), Bits));
+      with_width<Bits, format::kMaxRotatedBits>(codes.bits(b), [&]<int Width>() {
+        in.codes = static_cast<std::uint32_t>(load_codes<Width>(codes.at(b), Width));
+      });
     }
+    table.choose(codes.bits(b));
     const BlockPlace at = block_place<false>(src, group, tile, b, lane);
-    if (at.count > 0) in.stats = load_stats(src.data, at.g, src.stats);
+    if (at.count > 0) in.stats = load_stats(src.stats_section, at.g, src.stats);
     auto chunk = rotated_decode_chunk<Type, Bits>(in, b, table, rotation);
     if (at.count <= 0) continue;
     if (math::is_nan(in.stats.first)) fill_nan<Type>(chunk.w);
@@ -236,19 +193,26 @@ __device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const 
 
 /// A tile that a dense tensor fills. One with a group that is NaN is left to the other function.
 template <DType Type, int Bits, class Access>
-__device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const Access& dst, int group,
-                                                 math::HashKey key, std::int64_t tile, int lane) {
-  const TileStats tile_stats(src.data, src.stats, group, tile, lane);
+__device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const TileCodes<Bits, true>& codes,
+                                                 const Access& dst, int group, math::HashKey key, std::int64_t tile,
+                                                 int lane) {
+  const TileStats tile_stats(src.stats_section, src.stats, group, tile, lane);
   EncodedChunk in[kBlocks];
   std::uint32_t masks[kBlocks] = {};
+  codes.for_each_width([&]<int Width>() {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      in[b].codes = static_cast<std::uint32_t>(load_codes<Width>(codes.at(b), Width));
+    }
+  });
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    in[b].codes = static_cast<std::uint32_t>(load_codes<Bits>(code_place<Bits>(src, tile, b, lane), Bits));
     if (src.has_mask()) masks[b] = static_cast<std::uint32_t>(*block_place<true>(src, group, tile, b, lane).mask);
   }
   if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
-  const Rotation<DecodingTransform<Type>> rotation(key, tile, lane, group);
-  const LevelTable<Bits, Type> table;
+  const Rotation<HalfHadamard> rotation(key, tile, lane, group);
+  LevelTable<Bits> table;
+  table.choose(codes.bits(0));
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     in[b].stats = tile_stats.of(b * kBlock + lane * kChunk);
@@ -259,14 +223,17 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
 }
 
 template <DType Type, int Bits, int Group, class Access>
-__global__ void __launch_bounds__(kThreads, kPrecise<Type> ? 6 : 14)
+__global__ void __launch_bounds__(kThreads, Bits == kOwnBits     ? 8
+                                            : Type == DType::f32 ? 10
+                                                                 : 14)
     rotated_decode_kernel(const __grid_constant__ RotatedBuffer src, const __grid_constant__ Access dst,
                           const __grid_constant__ KernelSeed seed) {
   const math::HashKey key = seed.key();
   on_tile(src.tiles, [&](std::int64_t tile, int lane) {
     if constexpr (Access::kDense) {
-      if ((tile + 1) * kTile <= src.geometry.elems) {
-        return decode_full_tile<Type, Bits>(src, dst, Group, key, tile, lane);
+      const TileCodes<Bits, true> codes(src, Group, tile, lane);
+      if (codes.whole() && (tile + 1) * kTile <= src.geometry.elems) {
+        return decode_full_tile<Type, Bits>(src, codes, dst, Group, key, tile, lane);
       }
     }
     decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
@@ -275,14 +242,14 @@ __global__ void __launch_bounds__(kThreads, kPrecise<Type> ? 6 : 14)
 
 /// body.operator()<Type, Bits, Group>(access). Group is that of the spec for dense views, whose kernels are built for
 /// it; for others it is 0, and they ask the buffer.
-template <class Elements, class Body>
-void with_rotated(const Rotated& spec, const Elements& view, const format::Geometry& geometry, Body&& body) {
+template <class Elements, class Job, class Body>
+void with_rotated(const Rotated& spec, const Elements& view, const Job& job, Body&& body) {
   with_float(view.dtype, [&]<DType Type>() {
-    with_bits<kMostRotatedBits>(spec.bits, [&]<int Bits>() {
-      with_access<Storage<Type>>(view.data, view.order, geometry.flat(), [&](auto access) {
+    with_bits_or_own<format::kMaxRotatedBits>(spec.bits, job.sections.mixed(), [&]<int Bits>() {
+      with_access<Storage<Type>>(view.data, view.order, job.geometry.flat(), [&](auto access) {
         if constexpr (!decltype(access)::kDense) {
           body.template operator()<Type, Bits, 0>(access);
-        } else if (geometry.group == 128) {
+        } else if (job.geometry.group == 128) {
           body.template operator()<Type, Bits, 128>(access);
         } else {
           body.template operator()<Type, Bits, 256>(access);
@@ -295,9 +262,11 @@ void with_rotated(const Rotated& spec, const Elements& view, const format::Geome
 }  // namespace
 
 void encode(const Rotated& spec, const codec::EncodeJob& job) {
-  with_rotated(spec, job.src, job.geometry, [&]<DType Type, int Bits, int Group>(auto access) {
+  const RotatedBuffer buffer = rotated_buffer(spec, job, job.dst);
+  if (job.sections.mixed()) place_segments(buffer.table, job);
+  with_rotated(spec, job.src, job, [&]<DType Type, int Bits, int Group>(auto access) {
     launch(rotated_encode_kernel<Type, Bits, Group, decltype(access)>, tile_count(job.geometry), *job.stream, access,
-           rotated_buffer(spec, job, job.dst), KernelSeed(job.seed), Padding(job.dst, job.sections));
+           buffer, KernelSeed(job.seed), Padding(job.dst, job.sections));
   });
 }
 
@@ -306,7 +275,7 @@ void decode(const Rotated& spec, const codec::DecodeJob& job) {
     return decode_bits({job.src + job.sections.mask, job.geometry.segment_elems, job.sections.mask_words * 4}, Mask{},
                        job.dst, *job.stream);
   }
-  with_rotated(spec, job.dst, job.geometry, [&]<DType Type, int Bits, int Group>(auto access) {
+  with_rotated(spec, job.dst, job, [&]<DType Type, int Bits, int Group>(auto access) {
     launch(rotated_decode_kernel<Type, Bits, Group, decltype(access)>, tile_count(job.geometry), *job.stream,
            rotated_buffer(spec, job, job.src), access, KernelSeed(job.seed));
   });

@@ -6,13 +6,13 @@
 #include "cuda/chunk.cuh"
 #include "cuda/hadamard.cuh"
 #include "cuda/rotated_tile.cuh"
+#include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
 
 namespace actzip::cuda {
 
-/// Codes as levels with their signs, in bf16 or, for 16-bit output, f16: a table look-up by byte permutes, four codes
-/// at a time.
-template <int Bits, DType Type>
+/// Codes as levels with their signs, in f16: a table look-up by byte permutes, four codes at a time.
+template <int Bits>
 class LevelTable {
  public:
   __device__ LevelTable() {
@@ -22,6 +22,9 @@ class LevelTable {
       high_[half] = opaque(bytes(4 * half, 8));
     }
   }
+
+  /// For tables whose width is only known when they run: see below.
+  __device__ void choose(int /*bits*/) {}
 
   __device__ void expand(std::uint32_t packed, std::uint32_t (&words)[4]) const {
     const std::uint32_t nibbles = spread(packed);
@@ -45,7 +48,7 @@ class LevelTable {
   __device__ static constexpr std::uint32_t entry(int i) {
     constexpr int kCount = math::kLevelCount<Bits>;
     const float level = math::level<Bits>(i % kCount);
-    const std::uint32_t bits = kPrecise<Type> ? math::f32_to_bf16(level) : math::f32_to_f16(level);
+    const std::uint32_t bits = math::f32_to_f16(level);
     return Bits < 4 && (i / kCount) % 2 == 1 ? bits | 0x8000U : bits;
   }
   /// Bytes of four entries, from bit `shift` of each.
@@ -72,59 +75,58 @@ class LevelTable {
   std::uint32_t high_[2];
 };
 
+/// The table of the width that was chosen last; a lane that has no codes chooses 0.
+template <>
+class LevelTable<kOwnBits> {
+ public:
+  __device__ void choose(int bits) { bits_ = bits; }
+
+  __device__ void expand(std::uint32_t packed, std::uint32_t (&words)[4]) const {
+#pragma unroll
+    for (std::uint32_t& word : words) word = 0;
+    with_width<kOwnBits, format::kMaxRotatedBits>(bits_, [&]<int Width>() {
+      const LevelTable<Width> table;
+      table.expand(packed, words);
+    });
+  }
+
+ private:
+  int bits_ = 0;
+};
+
 /// What is kept of one block.
 struct EncodedChunk {
   std::uint32_t codes;
   Stats stats;
 };
 
-/// The transform that decodes to a type.
-template <DType Type>
-using DecodingTransform = std::conditional_t<kPrecise<Type>, Hadamard, HalfHadamard>;
-
-/// D1 H D2 H of the levels of one block, in spatial layout.
-template <DType Type, int Bits>
-__device__ __forceinline__ void rotate_back(std::uint32_t codes, int block, const LevelTable<Bits, Type>& table,
-                                            const Rotation<DecodingTransform<Type>>& rotation,
-                                            float (&values)[kChunk]) {
-  const auto first = [&](int k) { return rotation.first.of_pair(block, k); };
-  const auto second = [&](int k) { return rotation.second.of_pair(block, k); };
-  Terms<1> levels;
-  table.expand(codes, levels.w[0]);
-  if constexpr (kPrecise<Type>) {
-    // Sums of levels are small integers of a small unit: with these numbers of terms only the last places are lost.
-    rotation.hadamard.template forward<2>(levels, values);
-    Terms<3> between(values);
-    between.flip(second);
-    rotation.hadamard.template backward<3>(between, values);
+/// D1 H D2 H of the levels of one block, as pairs of f16 numbers in spatial layout.
+template <int Bits>
+__device__ __forceinline__ void rotate_back(std::uint32_t codes, int block, const LevelTable<Bits>& table,
+                                            const Rotation<HalfHadamard>& rotation, std::uint32_t (&pairs)[4]) {
+  table.expand(codes, pairs);
+  rotation.hadamard.forward(pairs);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      values[i] = math::float_of(math::bits_of(values[i]) ^ rotation.first.of_number(block, i));
-    }
-  } else {
-    rotation.hadamard.forward(levels.w[0]);
-    levels.flip(second);
-    rotation.hadamard.backward(levels.w[0]);
-    levels.flip(first);
+  for (int k = 0; k < 4; ++k) pairs[k] = flip_pair(pairs[k], rotation.second.of_pair(block, k));
+  rotation.hadamard.backward(pairs);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const auto pair = as_packed<__half2>(levels.w[0][k]);
-      values[2 * k] = __low2float(pair);
-      values[2 * k + 1] = __high2float(pair);
-    }
-  }
+  for (int k = 0; k < 4; ++k) pairs[k] = flip_pair(pairs[k], rotation.first.of_pair(block, k));
 }
 
 /// Eight elements of one block, decoded into registers in spatial layout, if their group is not NaN. All lanes take
 /// part.
 template <DType Type, int Bits>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(
-    const EncodedChunk& in, int block, const LevelTable<Bits, Type>& table,
-    const Rotation<DecodingTransform<Type>>& rotation) {
+    const EncodedChunk& in, int block, const LevelTable<Bits>& table, const Rotation<HalfHadamard>& rotation) {
+  std::uint32_t pairs[4];
+  rotate_back<Bits>(in.codes, block, table, rotation, pairs);
   float values[kChunk];
-  rotate_back<Type, Bits>(in.codes, block, table, rotation, values);
 #pragma unroll
-  for (float& x : values) x = fmaf(x, in.stats.second, in.stats.first);
+  for (int k = 0; k < 4; ++k) {
+    const float2 pair = __half22float2(as_packed<__half2>(pairs[k]));
+    values[2 * k] = fmaf(pair.x, in.stats.second, in.stats.first);
+    values[2 * k + 1] = fmaf(pair.y, in.stats.second, in.stats.first);
+  }
   Chunk<Storage<Type>> chunk;
   narrow<Type>(values, chunk.w);
   return chunk;

@@ -1,5 +1,4 @@
-// The steps of encoding `rotated`. An encoder turns the numbers of one block into codes; there is one for binary32
-// elements and one for 16-bit ones.
+// The steps of encoding `rotated`.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +6,7 @@
 #include "cuda/chunk.cuh"
 #include "cuda/hadamard.cuh"
 #include "cuda/rotated_tile.cuh"
+#include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
 #include "format/bits.hpp"
 
@@ -18,9 +18,11 @@ class Mean {
  public:
   Mean() = default;
   __device__ explicit Mean(float mean)
-      : word_(kPrecise<Type> ? math::bits_of(mean) : as_word(__floats2bfloat162_rn(mean, mean))) {}
+      : word_(Type == DType::f32 ? math::bits_of(mean) : as_word(__floats2bfloat162_rn(mean, mean))) {}
 
-  [[nodiscard]] __device__ float value() const { return math::float_of(kPrecise<Type> ? word_ : word_ & 0xffff0000U); }
+  [[nodiscard]] __device__ float value() const {
+    return math::float_of(Type == DType::f32 ? word_ : word_ & 0xffff0000U);
+  }
   [[nodiscard]] __device__ bool finite() const { return fabsf(value()) < math::float_of(0x7f800000U); }
   [[nodiscard]] __device__ std::uint32_t pair() const { return word_; }
 
@@ -31,9 +33,9 @@ class Mean {
 /// Elements less their mean, with their signs. Absent elements are 0. For bf16 both numbers are terms as they are, so
 /// that nothing is rounded.
 template <DType Type>
-[[nodiscard]] __device__ __forceinline__ Terms<2> residual(const Chunk<Storage<Type>>& chunk, Mean<Type> mean,
-                                                           int count, const TileSigns& signs, int block) {
-  Terms<2> terms;
+[[nodiscard]] __device__ __forceinline__ Terms residual(const Chunk<Storage<Type>>& chunk, Mean<Type> mean, int count,
+                                                        const TileSigns& signs, int block) {
+  Terms terms;
   if constexpr (Type == DType::bf16) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -44,8 +46,12 @@ template <DType Type>
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) values[i] = widen<Type>(chunk, i) - mean.value();
-    terms = Terms<2>(values);
-    terms.flip([&](int k) { return signs.of_pair(block, k); });
+    terms = Terms(values);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      terms.w[0][k] = flip_pair(terms.w[0][k], signs.of_pair(block, k));
+      terms.w[1][k] = flip_pair(terms.w[1][k], signs.of_pair(block, k));
+    }
   }
   if (count < kChunk) {  // a constant of 8 in tiles that are full
 #pragma unroll
@@ -58,39 +64,54 @@ template <DType Type>
   return terms;
 }
 
-/// Codes of eight coefficients of a group with root mean square `sigma`; `product` becomes the sum of |y| * level.
+/// What quantize_pair() multiplies levels by. With 2 and 3 bits it is such that the products, which are f16 numbers,
+/// have the number of the level in their bits: from bit 14 - kNumberShift downwards.
 template <int Bits>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_coefficients(const float (&y)[kChunk], float sigma,
-                                                                             float& product) {
-  std::uint32_t codes[kChunk];
-  product = 0.0F;
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    const float magnitude = fabsf(y[i]);
-    float level = math::level<Bits>(0);
-    codes[i] = math::bits_of(y[i]) >> 31 << (Bits - 1);
-#pragma unroll
-    for (int k = 0; k + 1 < math::kLevelCount<Bits>; ++k) {
-      const bool above = magnitude > math::level_cut<Bits>(k) * sigma;
-      level = above ? math::level<Bits>(k + 1) : level;
-      codes[i] += above ? 1U : 0U;
-    }
-    product = fmaf(magnitude, level, product);
-  }
-  return static_cast<std::uint32_t>(format::pack8<Bits>(codes));
+inline constexpr float kLevelUnit = Bits == 2   ? 2.0F
+                                    : Bits == 3 ? 0.625F
+                                                : 1.0F;
+/// The same where the width is only known when it runs.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ float level_unit_of(int own) {
+  if constexpr (Bits != kOwnBits) return kLevelUnit<Bits>;
+  return own == 2 ? kLevelUnit<2> : own == 3 ? kLevelUnit<3> : kLevelUnit<1>;
 }
 
-/// Of a pair of coefficients with root mean square 1, for 2 bits: twice its levels, of which bits 14 and 30 say whether
-/// they are the upper ones. Products and sums alone, because comparisons and logic are what the other steps are made
-/// of: a number above the cut, however little, is far above 1 after the first, which stops there.
-[[nodiscard]] __device__ __forceinline__ __half2 twice_levels(__half2 magnitude) {
+template <int Bits>
+inline constexpr int kNumberShift = Bits == 3 ? 3 : 0;
+
+template <int Bits>
+[[nodiscard]] ACTZIP_HD constexpr float unit_level(int i) {
+  return math::level<Bits>(i) * kLevelUnit<Bits>;
+}
+
+/// Whether level `i` is exact in f16, can be told by its bits, and leads to the next by one addition.
+template <int Bits>
+[[nodiscard]] ACTZIP_HD constexpr bool is_readable(int i) {
+  const std::uint32_t bits = math::f32_to_f16(unit_level<Bits>(i));
+  const bool exact = math::f16_to_f32(bits) == unit_level<Bits>(i);
+  const bool numbered = ((bits << kNumberShift<Bits>)&0x7fffU) >> (16 - Bits) == static_cast<std::uint32_t>(i);
+  if (i + 1 == math::kLevelCount<Bits>) return exact && numbered;
+  const float step = math::f16_to_f32(math::f32_to_f16(unit_level<Bits>(i + 1) - unit_level<Bits>(i)));
+  const bool leads = math::f16_to_f32(math::f32_to_f16(unit_level<Bits>(i) + step)) == unit_level<Bits>(i + 1);
+  return exact && numbered && leads && is_readable<Bits>(i + 1);
+}
+
+/// The levels of a pair of coefficients with root mean square 1, times kLevelUnit, for 2 and 3 bits. Products and sums
+/// alone, because comparisons and logic are what the other steps are made of: a number above a cut, however little, is
+/// far above 1 after the first product, which stops there.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ __half2 readable_levels(__half2 magnitude) {
+  static_assert(is_readable<Bits>(0));
   constexpr float kSteep = 0x1p14F;
-  const __half2 above =
-      __hfma2_sat(magnitude, __float2half2_rn(kSteep), __float2half2_rn(-kSteep * math::level_cut<2>(0)));
-  const __half2 lower = __float2half2_rn(2.0F * math::level<2>(0));
-  const __half2 step = __float2half2_rn(2.0F * (math::level<2>(1) - math::level<2>(0)));
-  static_assert(2.0F * math::level<2>(0) < 2.0F && 2.0F * math::level<2>(1) >= 2.0F, "bit 14 of f16 parts them");
-  return __hfma2(above, step, lower);
+  __half2 levels = __float2half2_rn(unit_level<Bits>(0));
+#pragma unroll
+  for (int cut = 0; cut + 1 < math::kLevelCount<Bits>; ++cut) {
+    const __half2 above =
+        __hfma2_sat(magnitude, __float2half2_rn(kSteep), __float2half2_rn(-kSteep * math::level_cut<Bits>(cut)));
+    levels = __hfma2(above, __float2half2_rn(unit_level<Bits>(cut + 1) - unit_level<Bits>(cut)), levels);
+  }
+  return levels;
 }
 
 /// The code of a pair of coefficients, in the highest bits of each half, with something below it; adds |y| * level to
@@ -101,10 +122,10 @@ template <int Bits>
   constexpr int kCuts = math::kLevelCount<Bits> - 1;
   constexpr auto kPair = [](float x) { return math::f32_to_f16(x) * 0x00010001U; };
   const __half2 magnitude = __habs2(as_packed<__half2>(pair));
-  if constexpr (Bits == 2) {
-    const __half2 levels = twice_levels(magnitude);
+  if constexpr (Bits == 2 || Bits == 3) {
+    const __half2 levels = readable_levels<Bits>(magnitude);
     product = __hfma2(magnitude, levels, product);
-    return select_bits(pair, as_word(levels), 0x80008000U);
+    return select_bits(pair, as_word(levels) << kNumberShift<Bits>, 0x80008000U);
   }
   std::uint32_t level = opaque(kPair(math::level<Bits>(0)));
   std::uint32_t planes[Bits] = {};
@@ -127,10 +148,6 @@ template <int Bits>
   return pair;
 }
 
-/// What quantize_pair() multiplies levels by.
-template <int Bits>
-inline constexpr float kLevelUnit = Bits == 2 ? 2.0F : 1.0F;
-
 /// Codes of eight coefficients of a group with root mean square 1; `product` becomes two parts of the sum of
 /// |y| * level * kLevelUnit.
 template <int Bits>
@@ -147,59 +164,6 @@ template <int Bits>
   return static_cast<std::uint32_t>(pack_bytes<Bits, 8 - Bits>(bytes[0], bytes[1]));
 }
 
-/// Encodes binary32 elements: transforms in sums of two bf16 terms.
-class PreciseEncoder {
- public:
-  using Product = float;
-  template <int Bits>
-  static constexpr float kUnit = 1.0F;                ///< of products
-  static constexpr Layout kLayout = Layout::spatial;  ///< of what start() gives
-
-  __device__ PreciseEncoder(math::HashKey key, std::int64_t tile, int lane, int group)
-      : rotation_(key, tile, lane, group), sums_(lane, group) {}
-
-  [[nodiscard]] __device__ const TileSigns& signs() const { return rotation_.first; }
-
-  /// The sums of the blocks' groups.
-  __device__ void sums(const Chunk<float> (&chunks)[kBlocks], float (&out)[kBlocks]) const {
-    float own[kBlocks] = {};
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) own[b] += widen<DType::f32>(chunks[b], i);
-    }
-    const float sum = sums_.reduce(own);
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) out[b] = sums_.of_block(sum, b);
-  }
-
-  /// Numbers whose squares add up to those of the coefficients, from numbers that have their first signs: here the
-  /// coefficients, H D2 H.
-  __device__ void start(const Terms<2>& in, int block, float (&y)[kChunk]) const {
-    float once[kChunk];
-    rotation_.hadamard.template forward<2>(in, once);
-    Terms<2> between(once);
-    between.flip([&](int k) { return rotation_.second.of_pair(block, k); });
-    rotation_.hadamard.template backward<2>(between, y);
-  }
-
-  /// What finish() needs of a group: where its cuts lie.
-  [[nodiscard]] __device__ float unit(float inverse_sigma) const { return 1.0F / inverse_sigma; }
-
-  /// Codes; `product` becomes the sum of |y| * level, in units of the root mean square.
-  template <int Bits>
-  [[nodiscard]] __device__ std::uint32_t finish(const float (&y)[kChunk], float sigma, int /*block*/,
-                                                float& product) const {
-    const std::uint32_t packed = quantize_coefficients<Bits>(y, sigma, product);
-    product = __fdividef(product, sigma);
-    return packed;
-  }
-
- private:
-  Rotation<Hadamard> rotation_;
-  GroupSums<Layout::spatial> sums_;
-};
-
 /// f16 elements rounded to bf16: good enough for a mean.
 [[nodiscard]] __device__ __forceinline__ Chunk<std::uint16_t> as_bf16(const Chunk<std::uint16_t>& chunk) {
   Chunk<std::uint16_t> result;
@@ -210,42 +174,46 @@ class PreciseEncoder {
   return result;
 }
 
-/// Encodes 16-bit elements. After the first product the numbers of a group are brought to a common size, so that f16
-/// holds them; coefficients come out with a root mean square of 1, and cuts are constants.
+/// Turns the numbers of one block into codes. After the first product the numbers of a group are brought to a common
+/// size, so that f16 holds them; coefficients come out with a root mean square of 1, and cuts are constants.
 template <DType Type>
-class HalfEncoder {
+class Encoder {
  public:
-  using Product = __half2;
-  template <int Bits>
-  static constexpr float kUnit = kLevelUnit<Bits>;
-  static constexpr Layout kLayout = Layout::coefficient;
-
-  __device__ HalfEncoder(math::HashKey key, std::int64_t tile, int lane, int group)
-      : rotation_(key, tile, lane, group), unit_(group == 256 ? 0x1p-6F : 0x1p-5F) {}
+  __device__ Encoder(math::HashKey key, std::int64_t tile, int lane, int group)
+      : rotation_(key, tile, lane, group), spatial_sums_(lane, group), unit_(group == 256 ? 0x1p-6F : 0x1p-5F) {}
 
   [[nodiscard]] __device__ const TileSigns& signs() const { return rotation_.first; }
 
-  __device__ void sums(const Chunk<std::uint16_t> (&chunks)[kBlocks], float (&out)[kBlocks]) const {
+  /// The sums of the blocks' groups.
+  __device__ void sums(const Chunk<Storage<Type>> (&chunks)[kBlocks], float (&out)[kBlocks]) const {
+    if constexpr (Type == DType::f32) {
+      float own[kBlocks] = {};
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      if constexpr (Type == DType::bf16) {
-        out[b] = rotation_.hadamard.sum(chunks[b]);
-      } else {
-        out[b] = rotation_.hadamard.sum(as_bf16(chunks[b]));
+      for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) own[b] += widen<Type>(chunks[b], i);
+      }
+      const float sum = spatial_sums_.reduce(own);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) out[b] = spatial_sums_.of_block(sum, b);
+    } else {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        out[b] = rotation_.hadamard.sum(Type == DType::bf16 ? chunks[b] : as_bf16(chunks[b]));
       }
     }
   }
 
-  __device__ void start(const Terms<2>& in, int /*block*/, float (&y)[kChunk]) const {
-    rotation_.hadamard.start(in, y);
-  }
+  /// The first product: numbers in coefficient layout whose squares add up to those of the coefficients.
+  __device__ void start(const Terms& in, float (&y)[kChunk]) const { rotation_.hadamard.start(in, y); }
 
   /// What the numbers are multiplied by: the transforms that are left and start() made them larger by 1 / unit_.
   [[nodiscard]] __device__ float unit(float inverse_sigma) const { return inverse_sigma * unit_; }
 
+  /// Codes; `product` becomes two parts of the sum of |y| * level * kLevelUnit, in units of the root mean square.
   template <int Bits>
   [[nodiscard]] __device__ std::uint32_t finish(const float (&y)[kChunk], float unit, int block,
-                                                Product& product) const {
+                                                __half2& product) const {
     std::uint32_t pairs[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) pairs[k] = as_word(__floats2half2_rn(y[2 * k] * unit, y[2 * k + 1] * unit));
@@ -258,11 +226,9 @@ class HalfEncoder {
 
  private:
   Rotation<EncodingHadamard> rotation_;
+  GroupSums<Layout::spatial> spatial_sums_;
   float unit_;
 };
-
-template <DType Type>
-using Encoder = std::conditional_t<kPrecise<Type>, PreciseEncoder, HalfEncoder<Type>>;
 
 /// Which of eight elements are not zero, one bit each.
 template <DType Type>

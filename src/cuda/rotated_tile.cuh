@@ -105,10 +105,6 @@ class TileSigns {
 
   /// Sign bits of numbers 2k and 2k + 1, at bits 15 and 31 among others.
   [[nodiscard]] __device__ std::uint32_t of_pair(int block, int k) const { return word_ << (15 - (4 * block + k)); }
-  /// Sign bit of number `i`, at bit 31.
-  [[nodiscard]] __device__ std::uint32_t of_number(int block, int i) const {
-    return (word_ << (31 - (16 * (i % 2) + 4 * block + i / 2))) & 0x80000000U;
-  }
 
  private:
   __device__ explicit TileSigns(std::uint32_t word) : word_(word) {}
@@ -129,9 +125,5 @@ struct Rotation {
   __device__ Rotation(math::HashKey key, std::int64_t tile, int lane, int group)
       : hadamard(lane, group), first(TileSigns::first(key, tile, lane)), second(TileSigns::second(key, tile, lane)) {}
 };
-
-/// binary32 elements need transforms of more than 16 bits.
-template <DType Type>
-inline constexpr bool kPrecise = Type == DType::f32;
 
 }  // namespace actzip::cuda

@@ -8,7 +8,8 @@
 
 namespace actzip::format {
 
-inline constexpr int kMaxBits = 8;
+inline constexpr int kMaxBits = 8;         ///< that any codec has
+inline constexpr int kMaxRotatedBits = 4;  ///< that `rotated` has
 
 template <int Bits>
 inline constexpr std::uint32_t kMaxCode = (1U << Bits) - 1U;

@@ -57,8 +57,15 @@ ACTZIP_HD constexpr GroupRange group_range(const Geometry& geometry, std::int64_
           static_cast<int>(left < geometry.group ? left : geometry.group)};
 }
 
+/// Of one entry in the section of starts.
+inline constexpr std::int64_t kStartBytes = 4;
+
 /// Offsets of the sections of a buffer, and the length of one segment's run in each.
 struct Sections {
+  std::int64_t table = 0;
+  std::int64_t table_used = 0;  ///< a byte for each segment if they have bits of their own, else 0
+  std::int64_t starts = 0;
+  std::int64_t starts_used = 0;
   std::int64_t stats = 0;
   std::int64_t stats_used = 0;  ///< bytes before the padding
   std::int64_t codes = 0;
@@ -66,15 +73,31 @@ struct Sections {
   std::int64_t mask = 0;
   std::int64_t mask_used = 0;
   std::int64_t total = 0;
-  std::int64_t code_words = 0;  ///< 32-bit words of codes of one segment
+  std::int64_t code_words = 0;  ///< 32-bit words of codes of one segment; 0 if they have bits of their own
   std::int64_t mask_words = 0;  ///< 32-bit words of mask plane of one segment
+
+  /// Whether segments have bits of their own.
+  [[nodiscard]] ACTZIP_HD constexpr bool mixed() const { return table_used != 0; }
 };
 
+/// Words that hold the codes of all segments, `run` codes each, whatever bits they have, if these add up to no more
+/// than `total_bits`: runs are padded to whole words, so neither bound is the lesser one for every length.
+constexpr std::int64_t mixed_capacity(std::int64_t segments, std::int64_t run, std::int64_t total_bits) {
+  const std::int64_t by_bits = total_bits * ceil_div(run, 32);
+  const std::int64_t by_padding = (run * total_bits + 31 * segments) / 32;
+  return by_bits < by_padding ? by_bits : by_padding;
+}
+
 namespace detail {
-constexpr Sections place(std::int64_t stats_used, std::int64_t codes_used, std::int64_t mask_used) {
+constexpr Sections place(std::int64_t segment_bytes, std::int64_t stats_used, std::int64_t codes_used,
+                         std::int64_t mask_used) {
   Sections s;
+  s.table_used = segment_bytes;
+  s.starts = align16(segment_bytes);
+  s.starts_used = segment_bytes * kStartBytes;
+  s.stats = s.starts + align16(s.starts_used);
   s.stats_used = stats_used;
-  s.codes = align16(stats_used);
+  s.codes = s.stats + align16(stats_used);
   s.codes_used = codes_used;
   s.mask = s.codes + align16(codes_used);
   s.mask_used = mask_used;
@@ -82,7 +105,20 @@ constexpr Sections place(std::int64_t stats_used, std::int64_t codes_used, std::
   return s;
 }
 
-constexpr std::int64_t stats_bytes(StatsType type) { return type == StatsType::bf16 ? 4 : 8; }
+constexpr Sections place(std::int64_t codes_used) { return place(0, 0, codes_used, 0); }
+
+/// With groups: `run` codes and `mask_words` words of mask plane in each segment.
+constexpr Sections place(const Geometry& geometry, StatsType stats, std::int64_t run, int bits, std::int64_t mask_words,
+                         std::int64_t total_bits) {
+  const bool mixed = total_bits != 0 && geometry.elems != 0;
+  const std::int64_t words = mixed ? 0 : ceil_div(run * bits, 32);
+  const std::int64_t all_words = mixed ? mixed_capacity(geometry.segments, run, total_bits) : geometry.segments * words;
+  Sections s = place(mixed ? geometry.segments : 0, geometry.groups() * (stats == StatsType::bf16 ? 4 : 8),
+                     all_words * 4, geometry.segments * mask_words * 4);
+  s.code_words = words;
+  s.mask_words = mask_words;
+  return s;
+}
 }  // namespace detail
 
 constexpr Geometry geometry(const Affine& spec, std::int64_t elems, Segments segments) {
@@ -97,34 +133,33 @@ constexpr Geometry geometry(const Spec& /*spec*/, std::int64_t elems, Segments /
   return {elems, 1, 1};
 }
 
-constexpr Sections sections(const Affine& spec, const Geometry& geometry, DType /*dtype*/) {
-  const std::int64_t words = ceil_div(geometry.segment_elems * spec.bits.value, 32);
-  Sections s = detail::place(geometry.groups() * detail::stats_bytes(spec.stats), geometry.segments * words * 4, 0);
-  s.code_words = words;
-  return s;
+/// Codes in the run of one segment.
+constexpr std::int64_t run_codes(const Affine& /*spec*/, const Geometry& geometry) { return geometry.segment_elems; }
+constexpr std::int64_t run_codes(const Rotated& /*spec*/, const Geometry& geometry) {
+  return geometry.segment_groups * geometry.group;
 }
 
-constexpr Sections sections(const Rotated& spec, const Geometry& geometry, DType /*dtype*/) {
-  const std::int64_t words = geometry.segment_groups * (geometry.group * spec.bits.value / 32);
+/// `total_bits` is that of the segments.
+constexpr Sections sections(const Affine& spec, const Geometry& geometry, DType /*dtype*/,
+                            std::int64_t total_bits = 0) {
+  return detail::place(geometry, spec.stats, run_codes(spec, geometry), spec.bits.value, 0, total_bits);
+}
+constexpr Sections sections(const Rotated& spec, const Geometry& geometry, DType /*dtype*/,
+                            std::int64_t total_bits = 0) {
   const std::int64_t mask_words = spec.mask_plane ? ceil_div(geometry.segment_elems, 32) : 0;
-  Sections s = detail::place(geometry.groups() * detail::stats_bytes(spec.stats), geometry.segments * words * 4,
-                             geometry.segments * mask_words * 4);
-  s.code_words = words;
-  s.mask_words = mask_words;
-  return s;
+  return detail::place(geometry, spec.stats, run_codes(spec, geometry), spec.bits.value, mask_words, total_bits);
 }
-
 constexpr Sections sections(const Mask& /*spec*/, const Geometry& geometry, DType /*dtype*/) {
-  return detail::place(0, ceil_div(geometry.elems, 32) * 4, 0);
+  return detail::place(ceil_div(geometry.elems, 32) * 4);
 }
 constexpr Sections sections(const Index& spec, const Geometry& geometry, DType /*dtype*/) {
-  return detail::place(0, ceil_div(geometry.elems * index_bits(spec.bound), 32) * 4, 0);
+  return detail::place(ceil_div(geometry.elems * index_bits(spec.bound), 32) * 4);
 }
 constexpr Sections sections(const Cast& /*spec*/, const Geometry& geometry, DType /*dtype*/) {
-  return detail::place(0, ceil_div(geometry.elems * 16, 32) * 4, 0);
+  return detail::place(ceil_div(geometry.elems * 16, 32) * 4);
 }
 constexpr Sections sections(const Copy& /*spec*/, const Geometry& geometry, DType dtype) {
-  return detail::place(0, ceil_div(geometry.elems * static_cast<std::int64_t>(dtype_bytes(dtype)), 4) * 4, 0);
+  return detail::place(ceil_div(geometry.elems * static_cast<std::int64_t>(dtype_bytes(dtype)), 4) * 4);
 }
 
 }  // namespace actzip::format

@@ -28,20 +28,29 @@ inline constexpr float kAffineStepFloor = 0x1p-126F;
 /// What takes no value as another.
 inline constexpr float kAffineNoFloor = Affine{}.floor;
 
+/// 1/Q of a width.
+ACTZIP_HD constexpr float affine_inverse_levels(int bits) { return 1.0F / static_cast<float>((1 << bits) - 1); }
+
 /// `least` and `greatest` are those of the group's values; either is NaN if any value is.
-template <int Bits>
-ACTZIP_HD constexpr AffineGroup affine_group(float least, float greatest, StatsType stats, float floor) {
-  constexpr float kInverseLevels = 1.0F / static_cast<float>((1 << Bits) - 1);
+ACTZIP_HD constexpr AffineGroup affine_group(float inverse_levels, float least, float greatest, StatsType stats,
+                                             float floor) {
   const float lo = least < floor ? floor : least;  // a NaN stays
   const float hi = greatest < floor ? floor : greatest;
   if (!(lo >= -kAffineLimit && hi <= kAffineLimit)) return {float_of(kNanF32), 0.0F, 0.0F, 0U, floor};
   const float min = (stats == StatsType::bf16 ? bf16_down(lo) : lo) + 0.0F;
   const float range = hi - min;
   if (range == 0.0F) return {min, 0.0F, 0.0F, ~0U, floor};
-  const float exact = range * kInverseLevels;
+  const float exact = range * inverse_levels;
   const float rounded = stats == StatsType::bf16 ? bf16_up(exact) : exact;
   const float step = rounded < kAffineStepFloor ? kAffineStepFloor : rounded;
   return {min, step, 1.0F / step, ~0U, floor};
+}
+
+/// The same for a width that is known when it is compiled.
+template <int Bits>
+ACTZIP_HD constexpr AffineGroup affine_group(float least, float greatest, StatsType stats, float floor) {
+  constexpr float kInverseLevels = affine_inverse_levels(Bits);
+  return affine_group(kInverseLevels, least, greatest, stats, floor);
 }
 
 /// Bits behind the point in affine_steps(): where the code begins once the noise is added.

@@ -164,6 +164,7 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
       }
       break;
     case Treatment::codec_by_row:
+    case Treatment::codec_by_width:
     case Treatment::codec:
     case Treatment::pointwise: break;
     default: return as_is(row.reason);
@@ -179,8 +180,9 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
   const bool near_loss = pointwise && facts.after_model;
   const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
+  const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   const CodecSpec spec = near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
-                                   : widened(is_summed ? Rotated{.bits = Bits(2)} : row.spec, short_rows);
+                                   : widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }
@@ -188,10 +190,12 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
 CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated == nullptr) return spec;
-  const int least = short_rows ? 4 : rotated->bits == Bits(2) ? 1 : rotated->bits.value;
-  const int bits = std::max(bits_.value_or(rotated->bits).value, least);
-  if (bits == 8) return Affine{.bits = Bits(8), .rounding = Rounding::nearest};
-  return Rotated{.bits = Bits(bits)};
+  constexpr int kUsual = 2;
+  constexpr int kMost = 4;
+  const int asked = bits_.value_or(Bits(kUsual)).value;
+  if (asked > kMost) return Affine{.bits = Bits(asked), .rounding = Rounding::nearest};
+  const int own = rotated->bits.value;
+  return Rotated{.bits = Bits(short_rows ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
 }
 
 }  // namespace actzip

@@ -76,11 +76,12 @@ constinit const std::array kRows = {
     PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kFourBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
-    PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
+    // More than a convolution's: its weight's gradient sums over rows, not over rows and pixels, and most of a
+    // transformer's error came from here.
+    PolicyRow{kLinear, "*", Treatment::codec_by_width, kThreeBits, "enters linearly"},
     PolicyRow{kConvolutions, "*", Treatment::codec_by_row, kTwoBits, "enters linearly"},
     PolicyRow{kBatchNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a batch norm"},
-    // Every gradient below passes through it.
-    PolicyRow{kRowNorms, "input", Treatment::codec_by_row, kThreeBits, "input of a norm"},
+    PolicyRow{kRowNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},
     PolicyRow{kBatchNorms, "*", Treatment::as_is, {}, "statistics and weights of a batch norm are kept exactly"},
     PolicyRow{kRowNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},
     PolicyRow{"_weight_norm_interface", "*", Treatment::as_is, {}, "norms of a weight are kept exactly"},

@@ -4,8 +4,9 @@
 //   actzip_conformance --backend avx2 cases.json    runs the cases
 //
 // The manifest names two files, "input" and "output", and lists "cases": {op: encode|decode, spec, dtype, elems,
-// segments, seed, in: [offset, bytes]}. Results are written one behind the other, in the order of the cases; an encode
-// that has a workspace writes that too, behind its bytes.
+// segments, seed, in: [offset, bytes]}, and for segments with bits of their own total_bits and bits, a list. Results
+// are written one behind the other, in the order of the cases; an encode that has a workspace writes that too, behind
+// its bytes.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -63,9 +64,7 @@ void append(std::ofstream& file, const Bytes& bytes) {
 }
 
 void run_case(Device device, const json& entry, std::span<const std::byte> input, std::ofstream& output) {
-  const Case test{parse_spec(entry.at("spec").get<std::string>()), parse_dtype(entry.at("dtype").get<std::string>()),
-                  entry.at("elems").get<std::int64_t>(), Segments{entry.at("segments").get<std::int64_t>()},
-                  Seed(entry.at("seed").get<std::uint64_t>())};
+  const Case test = read_case(entry, "dtype");
   const auto offset = entry.at("in").at(0).get<std::size_t>();
   const auto bytes = entry.at("in").at(1).get<std::size_t>();
   if (offset > input.size() || bytes > input.size() - offset)

@@ -26,13 +26,22 @@ MORE_VARIANTS = {
 }  # fmt: skip
 
 
+# With bits of their own: specs, and what segments ask for out of what total.
+MIXED_VARIANTS = {
+    "affine": ("affine:2", "affine:2:nearest:group=32", "affine:2:dithered", "affine:2:dithered:group=1024:stats=f32",
+               "affine:8:nearest:group=64:floor=-0.7"),
+    "rotated": ("rotated:2", "rotated:2:mask", "rotated:2:group=128", "rotated:1:mask:group=128:stats=f32"),
+}  # fmt: skip
+TABLES = ("fitting", "roomy", "equal", "hostile", "least")
+
+
 @dataclass(frozen=True)
 class Case:
     spec: str
     dtype: str
     kind: str
     elems: int
-    segments: int
+    segments: int | ref.Segments
     seed: int
     decode_dtypes: tuple
 
@@ -101,6 +110,33 @@ def shapes(spec, kinds):
             yield from ((kind, n * segments, segments) for kind in SEGMENTED_KINDS for n in sizes(spec.group)[:-1])
 
 
+def table(kind, count, most, rng):
+    """Segments that ask for bits, and their total."""
+    bits = rng.integers(1, most + 1, count)
+    if kind == "equal":
+        bits[:] = bits[0]
+    if kind in ("hostile", "least"):
+        bits = rng.choice([0, 1, 2, most, most + 1, 200, 255], count)
+    total = {"roomy": count * most, "hostile": count * 2, "least": count}.get(kind, int(bits.sum()))
+    return ref.Segments(count, total, tuple(int(b) for b in bits))
+
+
+def mixed_cases(info):
+    """Segments short and long, whole and ragged, with bits of their own."""
+    for text in MIXED_VARIANTS.get(info["name"], ()):
+        spec, rng = ref.parse(text), np.random.default_rng(6)
+        most, g = 4 if spec.codec == "rotated" else 8, spec.group
+        lengths = ((1, 1), (1, 37), (7, 5), (16, 9), (33, 37), (g - 1, 5), (g, 37), (g + 1, 7), (2 * g + 3, 5),
+                   (1024, 37), (1536, 7), (4099, 3))  # fmt: skip
+        for dtype in info["encodes"]:
+            for i, (length, count) in enumerate(lengths):
+                types = decode_dtypes(spec, dtype, g + 1 if length == 1536 else 0, info)
+                for j, kind in enumerate(TABLES):
+                    segments = table(kind, count, most, rng)
+                    data, seed = SEGMENTED_KINDS[(i + j) % 2], SEEDS[(i + j) % len(SEEDS)]
+                    yield Case(text, dtype, data, length * count, segments, seed, types)
+
+
 def kinds_for(codec, dtype):
     if codec == "index":
         return INDEX_KINDS
@@ -121,6 +157,7 @@ def decode_dtypes(spec, dtype, n, info):
 
 def cases(info):
     """All cases of one codec; `info` is its entry in the registry."""
+    yield from mixed_cases(info)
     for text in (*info["variants"], *MORE_VARIANTS[info["name"]]):
         spec = ref.parse(text)
         for dtype in info["encodes"]:

@@ -41,6 +41,19 @@ Device use_backend(std::string_view name) {
               "backend '" + std::string(name) + "': allowed are base, avx2, avx512, cuda");
 }
 
+Case read_case(const nlohmann::json& entry, const char* dtype) {
+  Case test{parse_spec(entry.at("spec").get<std::string>()),
+            parse_dtype(entry.at(dtype).get<std::string>()),
+            entry.at("elems").get<std::int64_t>(),
+            {entry.at("segments").get<std::int64_t>(), entry.value("total_bits", std::int64_t{0})},
+            Seed(entry.at("seed").get<std::uint64_t>()),
+            {}};
+  for (const auto& bits : entry.value("bits", nlohmann::json::array())) {
+    test.segment_bits.push_back(static_cast<std::byte>(bits.get<std::uint8_t>()));
+  }
+  return test;
+}
+
 Encoded encode_on(Device device, const Case& test, std::span<const std::byte> elements) {
   const DeviceBuffer source = upload(device, elements);
   const DeviceBuffer target =
@@ -48,7 +61,8 @@ Encoded encode_on(Device device, const Case& test, std::span<const std::byte> el
   const DeviceBuffer workspace = filled(device, workspace_bytes(test.spec, test.dtype, test.elems, test.segments), 0);
   const OwnedStream stream(device);
   const ConstTensorView view(source.data(), test.dtype, Shape::contiguous({test.elems}), device);
-  encode(test.spec, view, span_of(target), test.seed, stream.get(), test.segments, span_of(workspace));
+  const DeviceBuffer bits = upload(device, test.segment_bits);
+  encode(test.spec, view, span_of(target), test.seed, stream.get(), test.segments, span_of(workspace), span_of(bits));
   stream.synchronize();
   return {target.read(0, target.size()), workspace.read(0, workspace.size())};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,7 +27,11 @@ struct Case {
   std::int64_t elems = 0;
   Segments segments;
   Seed seed{0};
+  Bytes segment_bits;  ///< what encoding is given, if segments have bits of their own
 };
+
+/// A case as the manifests of the golden files and of the conformance tool have it; `dtype` is the key of the type.
+Case read_case(const nlohmann::json& entry, const char* dtype);
 
 struct Encoded {
   Bytes bytes;

@@ -20,15 +20,18 @@ TOOL = Path(os.environ.get("ACTZIP_CONFORMANCE_TOOL", ROOT / "build" / "bin" / "
 
 # Encodings and decodings of each codec, counted by hand from grid.py and the registry, so that nothing is left out
 # silently: 139 is 9 kinds * 11 sizes + 2 kinds * 10 sizes * 2 segmentations; groups of 32 have two sizes fewer. Each
-# encoding is compared on every backend, each decoding for every pair of backends; NumPy is one of them.
+# encoding is compared on every backend, each decoding for every pair of backends; NumPy is one of them. Segments with
+# bits of their own: specs * types * 12 lengths * 5 tables, and for one of the lengths more types to decode to.
 EXPECTED = {
-    "affine": (30 * 3 * 139 + 2 * 3 * 113, 30 * 3 * 139 + 2 * 3 * 113 + 32 * 3 * 9 * 2),
-    "rotated": (11 * 3 * 139, 11 * 3 * 139 + 3 * 9 * (6 * 2 + 5 * 3)),
+    "affine": (30 * 3 * 139 + 2 * 3 * 113 + 5 * 3 * 60,
+               30 * 3 * 139 + 2 * 3 * 113 + 32 * 3 * 9 * 2 + 5 * 3 * 60 + 5 * 3 * 5 * 2),
+    "rotated": (11 * 3 * 139 + 4 * 3 * 60,
+                11 * 3 * 139 + 3 * 9 * (6 * 2 + 5 * 3) + 4 * 3 * 60 + 3 * 5 * (2 * 2 + 2 * 3)),
     "mask": (11 * (3 * 3 + 3 * 9) + 2 * 3 * 99, 11 * (3 * 3 + 3 * 9) + 2 * 3 * 99 + 36 * 5 + 2 * 27 * 5),
     "index": (10 * 4 * 3 * 11, (9 * 2 + 1) * 4 * 3 * 11),
     "cast": (2 * 3 * 99, 2 * 3 * 99 + 2 * 3 * 9 * 2),
     "copy": (3 * 99 + 7 * 33, 3 * 99 + 7 * 33),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,9 @@ def run_tool(backend, jobs, folder):
             places[data] = [len(blob), len(data)]
             blob.extend(data)
         row = dict(op=op, spec=case.spec, dtype=dtype, elems=case.elems, segments=case.segments, seed=case.seed)
+        if isinstance(case.segments, ref.Segments):
+            count, total_bits, bits = case.segments
+            row |= dict(segments=count, total_bits=total_bits, bits=bits)
         rows.append(row | {"in": places[data]})
     source, target, manifest = folder / "in.bin", folder / "out.bin", folder / "cases.json"
     source.write_bytes(blob)
@@ -100,7 +106,7 @@ def compare_encodings(codec, jobs, results):
         x = np.frombuffer(data, ref.STORAGE[dtype])
         for encoding, backends in by_bytes.items():
             try:
-                rotated_rules.check_encoding(case.spec, x, dtype, encoding, wanted, case.seed, case.segments)
+                rotated_rules.check_encoding(case.spec, x, dtype, encoding, wanted, case.seed, case.segments, backends)
             except AssertionError as error:
                 raise AssertionError(f"{backends}: {case}: {error}") from error
     return len(jobs) * len(results)
@@ -112,7 +118,7 @@ def compare_decodings(codec, jobs, results):
         if codec != "rotated":
             assert len(set(decodings.values())) == 1, (case, dtype, differing(decodings))
             continue
-        arrays = [np.frombuffer(decoded, ref.STORAGE[dtype]) for decoded in decodings.values()]
+        arrays = {name: np.frombuffer(decoded, ref.STORAGE[dtype]) for name, decoded in decodings.items()}
         try:
             rotated_rules.check_decodings(case.spec, data, dtype, case.elems, case.seed, case.segments, arrays)
         except AssertionError as error:

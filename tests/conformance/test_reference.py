@@ -55,7 +55,7 @@ def test_mean_over_seeds_is_the_value(spec, data):
     if spec.startswith("affine"):
         parsed = ref.parse(spec)
         groups = ref.Layout(parsed, "f32", x.size, 1).into_groups(x, "edge")
-        step = np.repeat(ref.affine_group(groups, parsed)[1], parsed.group)[: x.size]
+        step = np.repeat(ref.affine_group(groups, parsed, parsed.bits)[1], parsed.group)[: x.size]
         rounding = step / 512  # the noise has 8 bits
         error = np.maximum(error, step / 16 / np.sqrt(seeds))  # a chance of 1/256 may not have shown itself
     assert (np.abs(deviation) <= 5 * error + rounding + 1e-7).all()
@@ -66,7 +66,7 @@ def test_mean_over_seeds_is_the_value(spec, data):
 def test_nearest_is_within_half_a_step():
     x = GAUSSIAN[:1000]
     spec = ref.parse("affine:4:nearest")
-    steps = ref.affine_group(ref.Layout(spec, "f32", 1000, 1).into_groups(x, "edge"), spec)[1]
+    steps = ref.affine_group(ref.Layout(spec, "f32", 1000, 1).into_groups(x, "edge"), spec, 4)[1]
     difference = np.abs(decoded(spec, x) - x)
     assert (difference <= np.repeat(steps, 256)[:1000] * 0.501).all()
 
@@ -87,6 +87,28 @@ def test_memory_order():
 def test_encoded_bytes_is_exact(spec, n, segments):
     x = GAUSSIAN[: n * segments]
     assert len(ref.encode(spec, x, "f32", 1, segments)) == ref.encoded_bytes(spec, "f32", x.size, segments)
+
+
+@pytest.mark.parametrize(
+    ("bits", "total", "granted"),
+    [
+        ((1, 3, 3, 1), 8, (1, 3, 3, 1)),  # what fits is granted
+        ((0, 200, 2, 1), 16, (1, 4, 2, 1)),  # after clamping to what the codec has
+        ((3, 3, 3, 3), 8, (3, 3, 1, 1)),  # those that come first
+        ((1, 4, 4, 1), 8, (1, 4, 2, 1)),  # then what is left
+        ((4, 4, 4, 4), 4, (1, 1, 1, 1)),
+    ],
+)
+def test_segments_get_bits_out_of_a_total(bits, total, granted):
+    x = GAUSSIAN[:1024]
+    data = ref.encode("rotated:2", x, "f32", 7, ref.Segments(4, total, bits))
+    assert len(data) == ref.encoded_bytes("rotated:2", "f32", 1024, ref.Segments(4, total))
+    assert tuple(data[:4]) == granted
+    values = ref.decode("rotated:2", data, "f32", 1024, 7, ref.Segments(4, total)).reshape(4, 256)
+    for s, width in enumerate(granted):
+        same = ref.encode(f"rotated:{width}", x, "f32", 7, 4)
+        same = ref.decode(f"rotated:{width}", same, "f32", 1024, 7, 4).reshape(4, 256)
+        assert np.array_equal(values[s], same[s])
 
 
 def test_packing_example_of_three_bits():

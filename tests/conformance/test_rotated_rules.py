@@ -1,5 +1,7 @@
 """The rules that conformance of `rotated` is judged by notice what they must notice."""
 
+import contextlib
+
 import actzip_reference as ref
 import numpy as np
 import pytest
@@ -9,8 +11,8 @@ SEED, N = 11, 3 * 256 + 50
 X = np.random.default_rng(3).standard_normal(N).astype(np.float32)
 
 
-def judge(data, spec="rotated:2:mask"):
-    rotated_rules.check_encoding(spec, X, "f32", bytes(data), ref.encode(spec, X, "f32", SEED), SEED, 1)
+def judge(data, spec="rotated:2:mask", backends=("base",)):
+    rotated_rules.check_encoding(spec, X, "f32", bytes(data), ref.encode(spec, X, "f32", SEED), SEED, 1, backends)
 
 
 def damaged(at, mask):
@@ -37,11 +39,13 @@ def test_damage_is_noticed(at, mask, what):
         judge(damaged(at, mask))
 
 
-def test_decodings_apart_are_noticed():
+@pytest.mark.parametrize(("backend", "difference", "is_apart"), [
+    ("avx2", 0.0, False), ("avx2", 1e-4, True), ("cuda", 1e-4, False), ("cuda", 0.05, True)])
+def test_decodings_apart_are_noticed(backend, difference, is_apart):
     data = ref.encode("rotated:2", X, "f32", SEED)
     y = ref.decode("rotated:2", data, "f32", N, SEED)
-    rotated_rules.check_decodings("rotated:2", data, "f32", N, SEED, 1, [y, y])
     z = y.copy()
-    z[N // 2] += np.float32(1e-4)
-    with pytest.raises(AssertionError, match="decoded values"):
-        rotated_rules.check_decodings("rotated:2", data, "f32", N, SEED, 1, [y, z])
+    z[N // 2] += np.float32(difference)
+    decodings = {"numpy": y, "base": y, backend: z}
+    with pytest.raises(AssertionError, match="decoded values") if is_apart else contextlib.nullcontext():
+        rotated_rules.check_decodings("rotated:2", data, "f32", N, SEED, 1, decodings)

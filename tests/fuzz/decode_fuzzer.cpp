@@ -88,7 +88,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const actzip::CodecSpec spec = choose_spec(input);
   const DType dtype = static_cast<DType>(input.ConsumeIntegralInRange<int>(0, static_cast<int>(DType::i64)));
   const actzip::Shape shape = choose_shape(input);
-  const actzip::Segments segments{input.ConsumeBool() ? 1 : input.ConsumeIntegralInRange<std::int64_t>(-1, 50)};
+  actzip::Segments segments{input.ConsumeBool() ? 1 : input.ConsumeIntegralInRange<std::int64_t>(-1, 50)};
+  if (input.ConsumeBool()) segments.total_bits = input.ConsumeIntegralInRange<std::int64_t>(-1, 410);
   const actzip::Seed seed(input.ConsumeIntegral<std::uint64_t>());
   const bool right_size = input.ConsumeProbability<float>() < 0.9F;
   const std::size_t wrong_size = input.ConsumeIntegralInRange<std::size_t>(0, 20000);

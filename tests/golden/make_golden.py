@@ -4,8 +4,9 @@ Run it when a codec is added. What has been released never changes: test_golden.
 reference and the library to these files.
 
 A case of the manifest: spec, dtype, elems, segments, seed, `input`, `encoded`, `decoded` as [offset, bytes] into
-golden.bin, `decode_dtype`, for `index` the overflow word, and for `rotated` `doubtful`: a packed bit for each code, in
-the order of storage, that is 1 where the coefficient is so close to a cut or to 0 that encoders may differ.
+golden.bin, `decode_dtype`, for segments with bits of their own `total_bits` and the `bits` they ask for, for `index` the
+overflow word, and for `rotated` `doubtful`: a packed bit for each code, in the order of storage, that is 1 where the
+coefficient is so close to a cut or to 0 that encoders may differ.
 """
 
 import json
@@ -99,19 +100,33 @@ def cases():
     for dtype in ref.FLOATS:
         yield "affine:8:nearest:stats=f32:floor=-32", dtype, "f32", "masked", 300, 1
         yield "affine:4:nearest:group=32:floor=-18.3", dtype, dtype, "masked", 133, 1
+    every = ref.Segments(8, 36, (3, 1, 8, 5, 2, 7, 4, 6))
+    beyond = ref.Segments(6, 13, (0, 3, 200, 4, 2, 255))
+    for rounding in ("nearest", "stochastic", "dithered"):
+        yield f"affine:2:{rounding}:group=32", "f32", "f32", "bell", 8 * 45, every
+    yield "affine:2:group=32", "bf16", "bf16", "shifted", 6 * 77, beyond
+    for dtype in ref.FLOATS:
+        yield "rotated:2", dtype, dtype, "shifted", 6 * 261, ref.Segments(6, 15, (4, 1, 3, 2, 1, 4))
+        yield "rotated:2:mask:group=128", dtype, dtype, "relu", 6 * 130, beyond
+
+
+def distance_to_cuts(bits, y, sigma):
+    edges = np.concatenate([[0.0], ref.CUTS[bits]])
+    return np.abs(y[..., None] - edges * sigma[..., None]).min(axis=-1)
 
 
 def doubtful(spec, x, dtype, segments):
     """Bits for codes that may differ between encoders: format.md, section 7."""
     spec = ref.parse(spec)
     at = ref.Layout(spec, dtype, x.size, segments)
+    if at.mixed:
+        at.grant(segments.bits)
     wide = ref.widen(x, dtype)
     with np.errstate(all="ignore"):
         y = np.abs(ref.rotated_coefficients(wide, ref.rotated_mean(wide, at, spec.stats), at, SEED))
         sigma = np.sqrt((y * y).mean(axis=1, keepdims=True))
-        edges = np.concatenate([[0.0], ref.CUTS[spec.bits]])
-        distance = np.abs(y[..., None] - edges * sigma[..., None]).min(axis=-1)
-        close = distance <= sigma * 2.0 ** (-18 if dtype == "f32" else -6)
+        distance = ref.by_width(distance_to_cuts, at, y, sigma)
+        close = distance <= sigma * 2.0**-6
     return ref.pack(close.reshape(1, -1), 1)
 
 
@@ -130,6 +145,8 @@ def build():
         x = elements(kind, n, dtype) if n else np.empty(0, ref.STORAGE[dtype])
         encoded = ref.encode(spec, x, dtype, SEED, segments)
         row = dict(spec=spec, dtype=dtype, elems=n, segments=segments, seed=SEED, decode_dtype=decode_dtype, data=kind)
+        if isinstance(segments, ref.Segments):
+            row |= dict(segments=segments.count, total_bits=segments.total_bits, bits=segments.bits)
         row["input"] = place(x.tobytes())
         row["encoded"] = place(encoded)
         row["decoded"] = place(ref.decode(spec, encoded, decode_dtype, n, SEED, segments).tobytes())

@@ -7,7 +7,8 @@
 namespace actzip::testing {
 
 void decode_many(Device device, const CodecSpec& spec, const Tensor& src, DType out, std::int64_t seeds,
-                 const std::function<void(const std::vector<double>&)>& use, Segments segments) {
+                 const std::function<void(const std::vector<double>&)>& use, Segments segments,
+                 const Bytes& segment_bits) {
   // A batch of seeds is enqueued before anything is read back: waiting for a GPU after each would take most of the
   // time.
   constexpr std::size_t kBatchBytes = std::size_t{1} << 24;
@@ -18,6 +19,8 @@ void decode_many(Device device, const CodecSpec& spec, const Tensor& src, DType 
   const OwnedStream stream(device);
   DeviceBuffer source(device, src.memory.size());
   source.write(0, src.memory);
+  DeviceBuffer bits(device, segment_bits.size());
+  bits.write(0, segment_bits);
   const DeviceBuffer encoded(device, encoded_size);
   const DeviceBuffer decoded(device, decoded_size * batch);
 
@@ -26,7 +29,8 @@ void decode_many(Device device, const CodecSpec& spec, const Tensor& src, DType 
     for (std::size_t i = 0; i < count; ++i) {
       const Seed seed(1 + first + i);
       encode(spec, ConstTensorView(source.data(), src.dtype, src.shape, device),
-             ByteSpan(encoded.data(), encoded_size, device), seed, stream.get(), segments);
+             ByteSpan(encoded.data(), encoded_size, device), seed, stream.get(), segments, {},
+             ConstByteSpan(bits.data(), bits.size(), device));
       decode(spec, ConstByteSpan(encoded.data(), encoded_size, device),
              TensorView(decoded.data() + i * decoded_size, out, shape, device), seed, stream.get(), segments);
     }

@@ -13,7 +13,8 @@ namespace actzip::testing {
 
 /// Codes `src` under seeds 1, 2, ..., `seeds` and gives each decoded tensor to `use`.
 void decode_many(Device device, const CodecSpec& spec, const Tensor& src, DType out, std::int64_t seeds,
-                 const std::function<void(const std::vector<double>&)>& use, Segments segments = {});
+                 const std::function<void(const std::vector<double>&)>& use, Segments segments = {},
+                 const Bytes& segment_bits = {});
 
 struct Moments {
   std::vector<double> mean;

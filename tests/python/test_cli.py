@@ -110,6 +110,8 @@ def test_quick_bench_prints_a_table_and_writes_complete_rows(tmp_path):
     for key in ["version", "commit", "date", "device_name", "repeats"]:
         assert results["meta"][key]
     assert {row["codec"] for row in results["rows"]} == set(CODECS)
+    mixed = next(row for row in results["rows"] if row["spec"] == "rotated:1+3")
+    assert mixed["bits"] == 2 and mixed["rel_sq_error"] == pytest.approx(mixed["expected_rel_sq_error"], rel=0.05)
     for row in results["rows"]:
         assert row["device"] == "cpu" and row["threads"] >= 1 and row["level"]
         assert row["bits"] >= 1 and row["dtype"] and row["elements"] > 0

@@ -32,15 +32,17 @@ Bytes Harness::encode(const CodecSpec& spec, const Tensor& src, const Call& call
   GuardedBuffer workspace(device_, room, 0, call.fill);
   workspace.write(Bytes(room));
 
+  const GuardedBuffer bits(device_, call.segment_bits, 1, call.fill);  // such tables need no alignment
   const PlacedSeed seed(device_, call);
   actzip::encode(spec, ConstTensorView(source.data(), src.dtype, src.shape, device_),
                  ByteSpan(target.data(), target.size(), device_), seed.get(), stream_.get(), call.segments,
-                 ByteSpan(workspace.data(), room, device_));
+                 ByteSpan(workspace.data(), room, device_), ConstByteSpan(bits.data(), bits.size(), device_));
   stream_.synchronize();
 
   EXPECT_TRUE(source.guards_intact() && source.content() == src.memory) << "encode wrote into its source";
   EXPECT_TRUE(target.guards_intact()) << "encode wrote outside its destination";
   EXPECT_TRUE(workspace.guards_intact()) << "encode wrote outside its workspace";
+  EXPECT_TRUE(bits.guards_intact() && bits.content() == call.segment_bits) << "encode wrote into its table";
   overflow_ = 0;
   const Bytes word = workspace.content();
   if (word.size() >= sizeof(overflow_)) std::memcpy(&overflow_, word.data(), sizeof(overflow_));

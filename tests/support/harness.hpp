@@ -18,6 +18,7 @@ struct Call {
   bool seed_by_address = false;
   std::uint8_t fill = 0xA5;    ///< what the memory held before, canaries included
   std::size_t misaligned = 0;  ///< bytes by which the tensor's start misses a multiple of 16
+  Bytes segment_bits{};        ///< what encoding is given, if segments have bits of their own
 };
 
 class Harness {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -132,6 +133,56 @@ TEST(Codec, SegmentsWhosePaddingLeaves64BitsAreRefused) {
                "(allowed: up to 562949953421312 groups)",
                [&] { encoded_bytes(Rotated{.bits = Bits(4)}, DType::f32, most, Segments{most}); });
   EXPECT_NO_THROW(encoded_bytes(Copy{}, DType::f32, most, Segments{most}));
+}
+
+TEST(Codec, SizesOfSegmentsWithBitsOfTheirOwnFollowFromTheTotal) {
+  // Table, starts, statistics and codes: 10 and 40 bytes, 10 groups, 66 words.
+  EXPECT_EQ(encoded_bytes(Affine{}, DType::f32, 1000, Segments{10, 18}), 16U + 48 + 48 + 272);
+  EXPECT_EQ(encoded_bytes(Affine{.bits = Bits(8)}, DType::f32, 1000, Segments{10, 18}), 16U + 48 + 48 + 272);
+  EXPECT_EQ(encoded_bytes(Rotated{.mask_plane = true}, DType::bf16, 1024, Segments{4, 7}), 16U + 16 + 16 + 224 + 128);
+  EXPECT_EQ(encoded_bytes(Rotated{}, DType::bf16, 0, Segments{4, 7}), 0U);
+  constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(encoded_bytes(Rotated{}, DType::bf16, 0, Segments{kMany, kMany}), 0U);
+  EXPECT_EQ(workspace_bytes(Rotated{}, DType::bf16, 1024, Segments{4, 7}), 0U);
+}
+
+TEST(Codec, TotalsThatNoTableCanHaveAreRefused) {
+  const ErrorCode code = ErrorCode::invalid_segments;
+  for (const std::int64_t total : {-1, 9, 41}) {
+    expect_error(code,
+                 "encoded_bytes: " + std::to_string(total) +
+                     " bits in total for 10 segments of 'rotated:2' (allowed: 1 to 4 for each, or 0)",
+                 [&] { encoded_bytes(Rotated{}, DType::f32, 1000, Segments{10, total}); });
+  }
+  expect_error(code, "encoded_bytes: 81 bits in total for 10 segments of 'affine:2' (allowed: 1 to 8 for each, or 0)",
+               [&] { encoded_bytes(Affine{}, DType::f32, 1000, Segments{10, 81}); });
+  expect_error(code, "encoded_bytes: 'cast:bf16' has no bits for each segment (allowed: affine, rotated)",
+               [&] { encoded_bytes(Cast{}, DType::f32, 1000, Segments{10, 20}); });
+  expect_error(
+      code, "encoded_bytes: 8589934592 words of codes in segments with bits of their own (allowed: up to 4294967295)",
+      [&] { encoded_bytes(Rotated{}, DType::f32, std::int64_t{1} << 37, Segments{2, 4}); });
+}
+
+TEST(Codec, ATableOfBitsMustFitTheSegments) {
+  Fixture f;
+  const Segments segments{10, 18};
+  const ByteSpan dst = f.encoded(encoded_bytes(Affine{}, DType::f32, 1000, segments));
+  for (const std::size_t size : {std::size_t{0}, std::size_t{9}, std::size_t{11}}) {
+    expect_error(ErrorCode::wrong_size,
+                 "encode: segment_bits has " + std::to_string(size) +
+                     " bytes (allowed: 10, one for each segment that has bits of its own)",
+                 [&] { encode(Affine{}, f.view(), dst, Seed(0), f.stream, segments, {}, {f.words.data(), size}); });
+  }
+  expect_error(ErrorCode::wrong_size,
+               "encode: segment_bits has 10 bytes (allowed: 0, one for each segment that has bits of its own)", [&] {
+                 encode(Affine{}, f.view(), f.encoded(336), Seed(0), f.stream, Segments{10}, {}, {f.words.data(), 10});
+               });
+  expect_error(ErrorCode::wrong_size, "encode: segment_bits is null and has 10 bytes (allowed: null for no bytes)",
+               [&] { encode(Affine{}, f.view(), dst, Seed(0), f.stream, segments, {}, {nullptr, 10}); });
+  expect_error(
+      ErrorCode::device_mismatch, "encode: segment_bits is on cuda:1, the stream is on cpu (allowed: the same device)",
+      [&] { encode(Affine{}, f.view(), dst, Seed(0), f.stream, segments, {}, {f.words.data(), 10, Device::cuda(1)}); });
+  EXPECT_NO_THROW(encode(Affine{}, f.view(), dst, Seed(0), f.stream, segments, {}, {f.words.data() + 1, 10}));
 }
 
 TEST(Codec, BuffersOfAnotherSizeAreRefused) {

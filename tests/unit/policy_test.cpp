@@ -77,11 +77,14 @@ TEST(Policy, WhatIsChosenCanBeEncoded) {
   }
 }
 
-TEST(Policy, BitsReplaceTheTwo) {
-  EXPECT_EQ(spec_of(choose(Policy("default", Bits(1)), "addmm", "mat1")), "rotated:1");
+TEST(Policy, BitsReplaceTheTwoAndMoveTheThree) {
+  for (const int bits : {1, 2, 3, 4}) {
+    const Policy policy("default", Bits(bits));
+    EXPECT_EQ(spec_of(choose(policy, "convolution", "input")), "rotated:" + std::to_string(bits));
+    EXPECT_EQ(spec_of(choose(policy, "addmm", "mat1")), "rotated:" + std::to_string(std::min(bits + 1, 4)));
+  }
   EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "addmm", "mat1")), "affine:8:nearest");
   EXPECT_EQ(spec_of(choose(Policy("default", Bits(1)), "bmm", "self")), "rotated:4");
-  EXPECT_EQ(spec_of(choose(Policy("default", Bits(4)), "gelu", "self")), "rotated:4");
   EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "gelu", "self")), "affine:8:nearest");
   EXPECT_THROW(Policy("default", Bits(5)), Error);
   EXPECT_THROW(Policy("exact", Bits(2)), Error);

@@ -134,7 +134,8 @@ __attribute__((flatten)) void encode_groups(const Affine& spec, const codec::Enc
       continue;
     }
     if (Noisy) fill_noise(key, g, job.geometry.group, scratch.noise());
-    const bool whole = padded == now.range.count;
+    // At the lowest level 16 codes of 1 bit are packed at a time, and may end inside a word.
+    const bool whole = padded == now.range.count && now.range.count * Bits % 32 == 0;
     quantize<Type, Bits, Noisy>(now.x, padded, now.group, scratch.noise(), whole ? dst : scratch.packed());
     if (!whole) copy_packed(dst, scratch.packed(), now.range.count, Bits);
   }

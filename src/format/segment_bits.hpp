@@ -1,0 +1,69 @@
+// Segments with bits of their own: how many each gets, and where its codes lie. Section 2 of format.md.
+#pragma once
+
+#include <cstdint>
+
+#include "format/bits.hpp"
+#include "format/geometry.hpp"
+#include "macros.hpp"
+
+namespace actzip::format {
+
+constexpr int most_bits(const Affine& /*spec*/) { return kMaxBits; }
+constexpr int most_bits(const Rotated& /*spec*/) { return kMaxRotatedBits; }
+
+/// The codes of segments that all have the same number of codes, and bits of their own.
+struct MixedRuns {
+  std::int64_t segments = 0;
+  std::int64_t codes = 0;     ///< of one segment
+  std::int64_t capacity = 0;  ///< words of all segments together, at least those of 1 bit each
+  int most_bits = 1;
+
+  /// Words of one segment.
+  [[nodiscard]] ACTZIP_HD constexpr std::int64_t words(int bits) const { return (codes * bits + 31) / 32; }
+
+  [[nodiscard]] ACTZIP_HD constexpr int clamped(int bits) const {
+    return bits < 1 ? 1 : bits > most_bits ? most_bits : bits;
+  }
+
+  /// Words that a segment asks for beyond those of 1 bit.
+  [[nodiscard]] ACTZIP_HD constexpr std::int64_t extra(int asked) const { return words(clamped(asked)) - words(1); }
+
+  /// Where segment `s` starts if those before it ask for `extra_before` words. Every segment keeps its words of 1 bit,
+  /// and the others go to those that come first; so nothing but a sum has to be known.
+  [[nodiscard]] ACTZIP_HD constexpr std::int64_t start(std::int64_t s, std::int64_t extra_before) const {
+    const std::int64_t spare = capacity - segments * words(1);
+    return s * words(1) + (extra_before < spare ? extra_before : spare);
+  }
+};
+
+template <class Spec>
+constexpr MixedRuns mixed_runs(const Spec& spec, const Geometry& geometry, const Sections& sections) {
+  return {geometry.segments, run_codes(spec, geometry), sections.codes_used / 4, most_bits(spec)};
+}
+
+/// The codes of one segment.
+struct SegmentRun {
+  std::int64_t start;  ///< in words, from the start of the section
+  int bits;
+};
+
+/// What segment `s` gets: what it asks for, or the most that has room while the segments behind it keep 1 bit each.
+ACTZIP_HD constexpr SegmentRun granted_run(const MixedRuns& runs, std::int64_t s, std::int64_t extra_before,
+                                           int asked) {
+  const std::int64_t start = runs.start(s, extra_before);
+  const std::int64_t room = runs.capacity - (runs.segments - 1 - s) * runs.words(1) - start;
+  int bits = runs.clamped(asked);
+  while (bits > 1 && runs.words(bits) > room) --bits;
+  return {start, bits};
+}
+
+/// What a buffer says of a segment, of which nothing may be trusted: whatever stands there, the run lies inside.
+ACTZIP_HD constexpr SegmentRun stored_run(const MixedRuns& runs, std::int64_t start, int bits) {
+  const int allowed = runs.clamped(bits);
+  if (start + runs.words(allowed) <= runs.capacity) return {start, allowed};
+  const std::int64_t last = runs.capacity - runs.words(1);
+  return {start < last ? start : last, 1};
+}
+
+}  // namespace actzip::format
