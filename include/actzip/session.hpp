@@ -41,7 +41,7 @@ struct SessionOptions {
   /// "measured": the same, with sensitivities that somebody measures (see Session::set_trial) in place of those. "": by
   /// the preset.
   std::string adapt = {};
-  std::int64_t interval = 0;  ///< steps from one adaptation to the next; 0: 100, or 1,000 if measured
+  std::int64_t interval = 0;  ///< steps from one adaptation to the next; 0: 200, or 1,000 if measured
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.

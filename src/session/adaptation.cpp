@@ -19,7 +19,7 @@ namespace {
 constexpr double kFewestBits = 1.0;
 constexpr double kMostBits = 8.0;
 constexpr double kDefaultBits = 2.0;
-constexpr std::int64_t kObserveEvery = 100;
+constexpr std::int64_t kObserveEvery = 200;  // an observed step takes as long as two or three
 constexpr std::int64_t kMeasureEvery = 1000;
 
 /// Steps that are observed before the interval sets in. Sharing is learned in the first; and the first plans come from

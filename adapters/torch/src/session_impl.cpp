@@ -1,9 +1,11 @@
 #include "session_impl.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <string_view>
 
@@ -61,6 +63,13 @@ at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Sh
   return tensor;
 }
 
+/// A step that is captured into a graph would be observed again with each replay.
+bool is_capturing() {
+  if (!at::hasCUDA()) return false;
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  return guard.getStream(guard.getDevice()).is_capturing();
+}
+
 c10::OptionalDeviceGuard guard_for(c10::Device device) {
   return device.is_cpu() ? c10::OptionalDeviceGuard() : c10::OptionalDeviceGuard(device);
 }
@@ -111,7 +120,7 @@ bool SessionImpl::begin_step() {
 
 bool SessionImpl::observe_step() {
   const std::lock_guard lock(mutex_);
-  if (stream_ || open_steps_ != 1 || !session_.wants_observation()) return false;
+  if (stream_ || open_steps_ != 1 || !session_.wants_observation() || is_capturing()) return false;
   stream_ = std::make_shared<NoiseStream>();
   is_observed_ = true;
   waited_ = 0;
