@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: an interval of 1,000 steps.
 MOST_STEPS = 26
 
+#: How often a session is asked for an observation before it gives it, on whatever device.
+PATIENCE = 4
+
 #: operator.slot of what enters linearly: noise there reaches the gradients of its own layer's parameters alone.
 LINEAR = {"addmm.mat1", "mm.self", "linear.input", "convolution.input", "cudnn_convolution.input",
           "mkldnn_convolution.input", "convolution_overrideable.input"}
@@ -122,9 +125,9 @@ class Measurement:
     def observe(self) -> list[Holding]:
         """A trial step that is observed, which gives the estimate of what will not be measured; and one by its plan."""
         self.gradients.run(seed=0, observe=True)
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        self._session._core.take_observation()
+        for _ in range(PATIENCE):
+            if self._session._core.take_observation():
+                break
         return self.holdings()
 
     def holdings(self) -> list[Holding]:

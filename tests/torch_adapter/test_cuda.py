@@ -1,5 +1,6 @@
 """What only a GPU can show. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
 
+import contextlib
 import os
 
 import actzip
@@ -190,3 +191,86 @@ def test_cuda_graph(make_model, preset):
             assert cosine(captured, grads()) > (0.9 if preset == "default" else 0.9999)
         assert all(gradient.isfinite().all() for gradient in captured.values())
     assert session.live_bytes == 0
+
+
+def train_steps(model, session, count):
+    x, y = torch.randn(512, 256), torch.randint(8, (512,))
+    for _ in range(count):
+        model.zero_grad()
+        with session:
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+
+
+def deep_network():
+    layers = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU(), nn.Dropout(0.1))]
+    return nn.Sequential(*layers, nn.Linear(256, 8))
+
+
+@pytest.mark.filterwarnings("ignore:actzip. compression adds")
+def test_bits_are_planned_without_waiting_and_without_drawing():
+    torch.manual_seed(0)
+    model = deep_network()
+    states = []
+    for adapt in ("", "layer"):
+        torch.manual_seed(1)
+        session = actzip.Session(model, adapt=adapt)
+        train_steps(model, session, 2)  # the second is observed
+        states.append(torch.cuda.get_rng_state())
+    assert torch.equal(*states)
+    train_steps(model, session, 2)
+    assert session.report().plan.plans == 0  # read two steps after its copy has begun, whatever the device's pace
+    train_steps(model, session, 1)
+    report = session.report()
+    assert report.plan.plans >= 1 and len({site.codec for site in report.sites if site.sensitivity}) > 1
+
+
+@pytest.mark.filterwarnings("ignore:actzip. compression adds")
+def test_measuring_needs_no_more_memory_than_an_uncompressed_step():
+    torch.manual_seed(0)
+    model = deep_network()
+    x, y = torch.randn(16384, 256), torch.randint(8, (16384,))
+    session = actzip.Session(model, adapt="measured")
+
+    def step(scope):
+        with scope:
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+
+    def peak_of(work):
+        model.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        work()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated()
+
+    before = torch.cuda.get_rng_state()
+    plain = peak_of(lambda: step(contextlib.nullcontext()))
+    torch.cuda.set_rng_state(before)
+    assert peak_of(lambda: session.measure(lambda: step(session))) < plain
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert session.report().plan.measured_variance > 0
+
+
+def test_a_captured_step_is_not_observed():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 8)), torch.randn(512, 256)
+    session = actzip.Session(model, adapt="layer")
+
+    def step():
+        model.zero_grad(set_to_none=False)
+        with session:
+            loss = model(x).square().mean()
+        loss.backward()
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()  # the second, which would be observed
+    graph.replay()
+    torch.cuda.synchronize()
+    assert session.report().plan.plans == 0

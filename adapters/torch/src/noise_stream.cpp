@@ -295,11 +295,14 @@ void NoiseStream::start_copies() {
   }
 }
 
-std::optional<Observation> NoiseStream::result() {
+std::optional<Observation> NoiseStream::result(bool may_wait) {
   const std::lock_guard lock(mutex_);
   if (copied_.empty()) start_copies();
-  const auto has_arrived = [](const Copied& copied) { return !copied.done || copied.done->query(); };
-  if (!std::ranges::all_of(copied_, has_arrived)) return std::nullopt;
+  for (const Copied& copied : copied_) {
+    if (!copied.done) continue;
+    if (!may_wait) return std::nullopt;
+    copied.done->synchronize();
+  }
   return evaluate();
 }
 

@@ -51,8 +51,9 @@ class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
   /// Whether backward came by.
   [[nodiscard]] bool has_passed() const;
 
-  /// What was seen, once it has arrived at the host; waits for nothing. Ask between steps.
-  std::optional<Observation> result();
+  /// What was seen, from the CPU at once; from a device only if `may_wait`, so that it does not depend on its pace when
+  /// somebody learns of it. The first call begins to fetch it. Ask between steps.
+  std::optional<Observation> result(bool may_wait);
 
  private:
   using SumId = int;  ///< of a norm that lies on a device

@@ -123,7 +123,7 @@ bool SessionImpl::observe_step() {
   if (stream_ || open_steps_ != 1 || !session_.wants_observation() || is_capturing()) return false;
   stream_ = std::make_shared<NoiseStream>();
   is_observed_ = true;
-  waited_ = 0;
+  waited_ = asked_ = 0;
   return true;
 }
 
@@ -136,7 +136,9 @@ bool SessionImpl::take_observation() {
     if (++waited_ > kMostWaiting) stream_.reset();  // nobody ran backward
     return false;
   }
-  const auto observation = stream_->result();
+  // By then the device has come that far, or has two steps ahead of it while the host waits: it never stands still.
+  constexpr int kStepsUntilRead = 2;
+  const auto observation = stream_->result(asked_++ >= kStepsUntilRead);
   if (!observation) return false;
   stream_.reset();
   return !observation->sites.empty() && session_.learn(*observation);

@@ -54,7 +54,7 @@ class SessionImpl {
   void end_step();
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
-  /// Learns from an observed step if its figures have arrived. Gives whether it did.
+  /// Learns from an observed step if it is time to read its figures. Gives whether it did.
   bool take_observation();
   Packed pack(const at::Tensor& tensor);
 
@@ -82,12 +82,13 @@ class SessionImpl {
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
-  std::mutex mutex_;  ///< of everything below
+  std::mutex mutex_;         ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;                   ///< on all threads
   std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come
   bool is_observed_ = false;             ///< the step that runs now
   int waited_ = 0;                       ///< steps, for the backward of an observed one
+  int asked_ = 0;                        ///< how often for its result
   SiteSequence sequence_;
   bool saw_module_ = false;                                  ///< in this step
   std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
