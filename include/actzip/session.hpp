@@ -154,8 +154,8 @@ struct Observation {
   std::vector<SiteSensitivity> sites = {};
   /// Of the whole gradient over batches, relative to its square; none if not known.
   std::optional<double> gradient_variance = {};
-  double weight =
-      0.5;  ///< of these figures beside what was known before: one step is one sample of what changes slowly
+  /// Of these figures beside what was known before: one step is one sample of what changes slowly.
+  double weight = 1.0 / 3.0;
 };
 
 /// A step that is made again and again to measure: the same seeds each time, but for some sites.
