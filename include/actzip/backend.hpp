@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "actzip/stream.hpp"
+
 namespace actzip {
 
 /// Instruction sets the CPU loops are built for, slowest first.
@@ -34,5 +36,8 @@ struct CudaStatus {
   std::string problem;      ///< empty if kernels can run; else what is missing and what to do
 };
 CudaStatus cuda_status();
+
+/// Whether what is enqueued on `stream` goes into a CUDA graph now. Never on the CPU.
+bool is_capturing(const Stream& stream);
 
 }  // namespace actzip

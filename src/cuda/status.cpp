@@ -32,4 +32,11 @@ CudaStatus cuda_status() {
   return status;
 }
 
+bool is_capturing(const Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (stream.device().kind == DeviceKind::cpu) return false;
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle()), &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace actzip

@@ -18,6 +18,8 @@ CudaStatus cuda_status() {
   return status;
 }
 
+bool is_capturing(const Stream& /*stream*/) { return false; }
+
 namespace cuda {
 
 void encode(const Affine& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }

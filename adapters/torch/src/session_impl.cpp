@@ -9,6 +9,7 @@
 
 #include <string_view>
 
+#include "actzip/backend.hpp"
 #include "convert.hpp"
 #include "memory.hpp"
 
@@ -64,10 +65,9 @@ at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Sh
 }
 
 /// A step that is captured into a graph would be observed again with each replay.
-bool is_capturing() {
+bool is_in_a_graph() {
   if (!at::hasCUDA()) return false;
-  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
-  return guard.getStream(guard.getDevice()).is_capturing();
+  return is_capturing(current_stream(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice()));
 }
 
 c10::OptionalDeviceGuard guard_for(c10::Device device) {
@@ -120,7 +120,7 @@ bool SessionImpl::begin_step() {
 
 bool SessionImpl::observe_step() {
   const std::lock_guard lock(mutex_);
-  if (stream_ || open_steps_ != 1 || !session_.wants_observation() || is_capturing()) return false;
+  if (stream_ || open_steps_ != 1 || !session_.wants_observation() || is_in_a_graph()) return false;
   stream_ = std::make_shared<NoiseStream>();
   is_observed_ = true;
   waited_ = asked_ = 0;
