@@ -19,7 +19,8 @@ def test_the_command(tmp_path, capsys):
     assert main([*arguments, "--json", str(file)]) == 0
     (row,) = json.loads(file.read_text())["rows"]
     assert row["model"] == "gcn" and len(row["sites"]) == 5
-    assert 0.3 < row["predicted"] / row["uniform"] < 3
+    for kept in ("uniform", "planned"):
+        assert 0.3 < row[f"{kept}_predicted"] / row[kept] < 3
     assert row["planned"] < row["uniform"] and row["planned"] < row["planned_low"]
     assert all(site["observed"] > 0 and site["measured"] > 0 for site in row["sites"])
     output = capsys.readouterr().out

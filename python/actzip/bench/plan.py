@@ -1,9 +1,10 @@
 """Whether bits go where they matter: sensitivities as observed and as measured, and the variance of plans.
 
 A model is trained for some steps. One step is observed several times, which gives the estimate of each site's
-sensitivity as a session has it; then each site alone gets other noise of 2 bits, several times, which measures it. At the end the gradient's variance is measured
-with 2 bits for all, with 2 bits planned and with 1.5 bits planned, all by the observed sensitivities. Variances are
-relative to the square of the gradient.
+sensitivity as a session has it; then, with all others kept as a plan of 2 bits has them, each site alone gets noise of
+2 bits, several times, which measures it. At the end the gradient's variance is measured with 2 bits planned, with 1.5
+bits planned and with 2 bits for all. Plans and predictions are by the observed sensitivities; variances are relative to
+the square of the gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -60,8 +61,9 @@ class Result:
 
     sites: list[Site]
     spearman: float  #: of observed and measured sensitivities
-    predicted: float  #: variance with 2 bits for all, by the observed sensitivities
-    uniform: float  #: the same, measured, as are the following
+    uniform_predicted: float  #: variance with 2 bits for all, by the observed sensitivities
+    uniform: float  #: the same, measured
+    planned_predicted: float
     planned: float
     planned_low: float
     model: str = ""
@@ -148,16 +150,21 @@ def compare(model: torch.nn.Module, loss: Callable[[], torch.Tensor], draws: int
     low.set(lambda holding: observed[holding.name])
     planned_low = low.measurement.variance(draws)
     planned.set(lambda holding: observed[holding.name])
-    variance = planned.measurement.variance(draws)
-    planned.set(elems)  # all elements alike: 2 bits for all
-    uniform = planned.measurement.variance(draws)
-    predicted = sum(observed[holding.name] * _C.expected_error(holding.trial_codec) for holding in planned.holdings)
+    by_plan, by_plan_predicted = planned.measurement.variance(draws), predicted(planned.holdings, observed)
     print(f"measuring {len(planned.holdings)} sites, {draws} draws each", file=sys.stderr, flush=True)
     measured = planned.measurement.sensitivities(planned.holdings, alone=planned.holdings, draws=draws)
     sites = [Site(holding.name, elems(holding), observed[holding.name], measured[holding.name])
              for holding in planned.holdings]
+    planned.set(elems)  # all elements alike: 2 bits for all
+    uniform, uniform_predicted = planned.measurement.variance(draws), predicted(planned.holdings, observed)
     rank = spearman([site.observed for site in sites], [site.measured for site in sites])
-    return Result(sites, rank, predicted, uniform, variance, planned_low)
+    return Result(sites, rank, uniform_predicted, uniform, by_plan_predicted, by_plan, planned_low)
+
+
+def predicted(holdings: Sequence[Holding], sensitivity: Mapping[str, float]) -> float:
+    """The variance that `holdings` add to the gradient, as they are kept."""
+    return sum(sensitivity[holding.name] * _C.expected_error(holding.keeper.codec)
+               for holding in holdings if holding.keeper.codec != "as is")
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
@@ -170,12 +177,15 @@ def text(result: Result) -> str:
     rows = [(site.name, site.elems, f"{site.observed:.3e}", f"{site.measured:.3e}",
              f"{site.observed / site.measured:.2f}" if site.measured else "-")
             for site in sorted(result.sites, key=lambda site: -site.measured)]
-    ratio = result.predicted / result.uniform
     return "\n".join((
         table(("site", "elements", "observed", "measured", "quotient"), rows),
         f"{len(result.sites)} sites; Spearman {result.spearman:.3f}",
-        f"2 bits for all: variance predicted {result.predicted:.4g}, measured {result.uniform:.4g}, "
-        f"quotient {ratio:.2f}",
-        f"2 bits planned: {result.planned:.4g}, {result.planned / result.uniform:.3f} of 2 bits for all",
+        f"2 bits for all: {variance_text(result.uniform_predicted, result.uniform)}",
+        f"2 bits planned: {variance_text(result.planned_predicted, result.planned)}; "
+        f"{result.planned / result.uniform:.3f} of 2 bits for all",
         f"{LOW_BITS} bits planned: {result.planned_low:.4g}, {result.planned_low / result.uniform:.3f} of 2 bits for all",
     ))
+
+
+def variance_text(predicted: float, measured: float) -> str:
+    return f"variance predicted {predicted:.4g}, measured {measured:.4g}, quotient {predicted / measured:.2f}"
