@@ -79,7 +79,8 @@ class Gradients:
         finally:
             self._core.end_trial()
         if versions != [parameter._version for parameter in self.parameters.values()]:
-            raise RuntimeError("measure: the closure has changed a parameter (allowed: forward and backward, no optimizer)")
+            raise RuntimeError("measure: the closure has changed a parameter "
+                               "(allowed: forward and backward, no optimizer)")
         self.steps += 1
         return found
 

@@ -29,17 +29,17 @@ class Session:
         model: names the sites by module, and makes certain that no parameter is taken for an activation. Optional.
         preset: ``"default"`` (each operator as its gradient needs), ``"exact"`` (only what changes no gradient), or a
             codec for all floating tensors alike, such as ``"affine:2"`` or ``"rotated:4"``.
-        bits: instead of the default's 2: 1, 2, 3, 4 or 8; what has 3 bits keeps one more. Any other number from 1 to 8 is
-            an average, and sites get more or less as they matter (``adapt="layer"``).
+        bits: instead of the default's 2: 1, 2, 3, 4 or 8; what has 3 bits keeps one more. Any other number from 1 to 8
+            is an average, and sites get more or less as they matter (``adapt="layer"``).
         min_elems: smaller tensors are kept as they are.
         seed: of the random signs; torch's generators are never touched.
         dry: compress nothing; ``report()`` says what would be done.
-        rules: what to do at some sites instead: a pattern (``*``) for ``operator.slot`` or for a whole site name, as the
-            report gives them, and a codec, ``"as is"`` or ``"default"``. The first that matches holds:
+        rules: what to do at some sites instead: a pattern (``*``) for ``operator.slot`` or for a whole site name, as
+            the report gives them, and a codec, ``"as is"`` or ``"default"``. The first that matches holds:
             ``{"layers.0.*": "as is", "gelu.*": "rotated:2"}``.
-        adapt: ``"layer"``: bits go where they matter, ``bits`` (2) on average over all sites that have few bits, by what
-            a step tells that is observed now and then; ``"measured"``: the same, by what ``closure`` shows when it is
-            run again with other noise. See docs/plan.md.
+        adapt: ``"layer"``: bits go where they matter, ``bits`` (2) on average over all sites that have few bits, by
+            what a step tells that is observed now and then; ``"measured"``: the same, by what ``closure`` shows when it
+            is run again with other noise. See docs/plan.md.
         interval: steps from one adaptation to the next; 200, or 1,000 if measured.
         closure: for ``"measured"``: a function that makes a step of training without its optimizer, the forward inside
             this session. May be set later: it mostly needs the session.

@@ -183,7 +183,8 @@ def text(result: Result) -> str:
         f"2 bits for all: {variance_text(result.uniform_predicted, result.uniform)}",
         f"2 bits planned: {variance_text(result.planned_predicted, result.planned)}; "
         f"{result.planned / result.uniform:.3f} of 2 bits for all",
-        f"{LOW_BITS} bits planned: {result.planned_low:.4g}, {result.planned_low / result.uniform:.3f} of 2 bits for all",
+        f"{LOW_BITS} bits planned: variance measured {result.planned_low:.4g}; "
+        f"{result.planned_low / result.uniform:.3f} of 2 bits for all",
     ))
 
 
