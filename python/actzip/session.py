@@ -42,7 +42,7 @@ class Session:
             is run again with other noise. See docs/plan.md.
         interval: steps from one adaptation to the next; 200, or 1,000 if measured.
         closure: for ``"measured"``: a function that makes a step of training without its optimizer, the forward inside
-            this session. May be set later: it mostly needs the session.
+            the session. May be set later: it mostly needs the session.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
@@ -116,7 +116,7 @@ class Session:
     def measure(self, closure: Callable[[], Any]) -> None:
         """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.
 
-        Takes up to 26 steps of ``closure``, which runs forward inside this session, and backward, on one batch.
+        Takes up to 26 steps of ``closure``, which runs forward inside the session, and backward, on one batch.
         Gradients, buffers, random states and parameters are afterwards what they were; no optimizer may step in it.
         No more memory is used on the device than in a step; one gradient is kept on the host.
         """

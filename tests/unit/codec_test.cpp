@@ -280,11 +280,6 @@ TEST(Codec, EverythingMustBeOnTheDeviceOfTheStream) {
                [&] { encode(Affine{}, f.view(), f.encoded(kAffineBytes), Seed(0), Stream::cuda(nullptr)); });
 }
 
-TEST(Backend, NothingIsCapturedBeforeSomebodyBegins) {
-  EXPECT_FALSE(is_capturing(Stream()));
-  EXPECT_FALSE(is_capturing(Stream::cuda(nullptr)));
-}
-
 TEST(Codec, ADeviceThatIsNotThereIsReported) {
   if (cuda_status().problem.empty()) GTEST_SKIP() << "this machine has the device";
   Fixture f;
