@@ -70,8 +70,9 @@ class Session:
         interval: int = 0,
         closure: Callable[[], Any] | None = None,
     ) -> None:
-        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only,
-                                rules=list((rules or {}).items()), adapt=adapt, interval=interval)
+        self.options = {"preset": preset, "bits": bits, "min_elems": min_elems, "seed": seed, "dry": dry, "only": only,
+                        "rules": dict(rules or {}), "adapt": adapt, "interval": interval}
+        self._core = _C.Session(**{**self.options, "rules": list(self.options["rules"].items())})
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self._modules = self._core.module_hooks()
@@ -84,9 +85,7 @@ class Session:
         if self._adapts and not self._is_measuring:
             self._measure_if_due()
         needs_modules = _C.start_listening(self._core)  # learns from an observed step
-        if self._adapts and not self._has_warned and self._core.adds_much():
-            self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
-                       "(Session(bits=...)) or larger batches, and see session.report() for the sites")
+        self._warn_if_it_adds_much()
         _push_hooks(self._pack, self._unpack)
         model = self._model and self._model()
         _entered.handles.append(() if model is None else self._look_at(model, needs_modules))
@@ -97,6 +96,18 @@ class Session:
             handle.remove()
         _pop_hooks()
         _C.stop_listening()
+
+    def _begin_layers(self) -> None:
+        """Begins a step of layers that keep for themselves; inside a scope that has happened."""
+        if self._adapts and not self._is_measuring:
+            self._measure_if_due()
+        _C.begin_step(self._core)
+        self._warn_if_it_adds_much()
+
+    def _warn_if_it_adds_much(self) -> None:
+        if self._adapts and not self._has_warned and self._core.adds_much():
+            self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
+                       "(Session(bits=...)) or larger batches, and see session.report() for the sites")
 
     def _look_at(self, model: torch.nn.Module, needs_modules: bool) -> tuple[Any, ...]:
         """Learns the model's parameters, again for each step: they may have been replaced or moved.

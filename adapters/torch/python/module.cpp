@@ -18,6 +18,7 @@
 #include "actzip/torch.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
+#include "layers.hpp"
 #include "operators.hpp"
 
 namespace py = pybind11;
@@ -299,6 +300,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
   module.def("stop_listening", &stop_listening);
   module.def("policy_rows", &policy_rows);
+  bind_layers(module);
   module.def("expected_error",
              [](const std::string& codec) { return actzip::expected_error(actzip::parse_spec(codec)); });
 }
