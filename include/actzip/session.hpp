@@ -130,8 +130,9 @@ class Blob;
 
 /// Noise by which it is tried out how much of the gradient's variance comes from a site.
 struct TrialNoise {
-  CodecSpec spec;      ///< what a restored tensor is encoded with once more
-  double error = 0.0;  ///< squared error that this makes, relative to what was saved
+  CodecSpec spec;           ///< what a restored tensor is encoded with once more
+  double error = 0.0;       ///< squared error that this makes, relative to what was saved
+  double kept_error = 0.0;  ///< the same of what is kept anyway
 };
 
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
@@ -155,7 +156,7 @@ struct Observation {
   /// Of the whole gradient over batches, relative to its square; none if not known.
   std::optional<double> gradient_variance = {};
   /// Of these figures beside what was known before: one step is one sample of what changes slowly.
-  double weight = 1.0 / 3.0;
+  double weight = 0.5;
 };
 
 /// A step that is made again and again to measure: the same seeds each time, but for some sites.
