@@ -28,23 +28,30 @@ struct ChannelRows {
 /// of 8 channels up to 32,768, for less than 2^32 elements of f32, f16 or bf16, and for CUDA.
 bool can_fuse_batch_norm(const CodecSpec& spec, const ChannelRows& shape, Device device);
 
-/// What a batch norm does to its channels: four numbers each, which normalization() computes and the caller keeps as
-/// long as the encoding. `data` holds 4 * channels f32 numbers and is a multiple of 16.
+/// What a batch norm does to its channels: four numbers each, which measure_batch() finds and the caller keeps as long
+/// as the encoding. `data` holds 4 * channels f32 numbers and is a multiple of 16.
 struct Normalization {
   const float* data = nullptr;
 };
 
-/// Weights and statistics of the batch, f32, on the device; weight and bias may be null.
-struct BatchStatistics {
-  const float* mean = nullptr;
-  const float* variance = nullptr;
+/// `channels` f32 numbers each, on the device; any may be null.
+struct BatchNormParameters {
   const float* weight = nullptr;
   const float* bias = nullptr;
+  float* running_mean = nullptr;
+  float* running_variance = nullptr;
+  float momentum = 0.0F;  ///< share of this batch in the running statistics
   float epsilon = 0.0F;
 };
 
-/// Writes the numbers of a Normalization.
-void normalization(const BatchStatistics& statistics, std::int64_t channels, float* data, const Stream& stream);
+/// What measure_batch() and batch_norm_backward() need. The memory is a multiple of 16.
+std::size_t batch_norm_workspace_bytes(const ChannelRows& shape);
+
+/// Mean and variance of the channels of x: writes the numbers of a Normalization to `norm`, and brings the running
+/// statistics up to date. Sums over rows are made in an order that the shape alone decides: the same numbers every
+/// time. Throws Error(invalid_spec) where can_fuse_batch_norm() says no.
+void measure_batch(const CodecSpec& spec, const ChannelRows& shape, const void* x,
+                   const BatchNormParameters& parameters, float* norm, ByteSpan workspace, const Stream& stream);
 
 /// Bytes of one bit an element, as the codec `mask` keeps them.
 std::size_t sign_plane_bytes(const ChannelRows& shape);
@@ -67,10 +74,7 @@ struct BatchNormGradients {
   float* bias = nullptr;    ///< the same
 };
 
-std::size_t batch_norm_workspace_bytes(const ChannelRows& shape);
-
-/// Fills the gradients of x, weight and bias. The sums over rows are made in an order that the shape alone decides: the
-/// same numbers every time. `workspace` is a multiple of 16.
+/// Fills the gradients of x, weight and bias; the same numbers every time.
 void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm,
                          const BatchNormGradients& gradients, const std::byte* positive, ByteSpan workspace, Seed seed,
                          const Stream& stream);

@@ -77,9 +77,19 @@ bool can_fuse_batch_norm(const CodecSpec& spec, const ChannelRows& shape, Device
          shape.rows < kElemLimit / shape.channels;
 }
 
-void normalization(const BatchStatistics& statistics, std::int64_t channels, float* data, const Stream& stream) {
-  check_pointer("normalization", "data", data);
-  cuda::normalization(statistics, channels, data, stream);
+std::size_t batch_norm_workspace_bytes(const ChannelRows& shape) {
+  const std::int64_t numbers = codec::GradientNumbers::kCount * shape.channels + codec::ChannelSums(shape).floats();
+  return static_cast<std::size_t>(numbers) * sizeof(float);
+}
+
+void measure_batch(const CodecSpec& spec, const ChannelRows& shape, const void* x,
+                   const BatchNormParameters& parameters, float* norm, ByteSpan workspace, const Stream& stream) {
+  constexpr std::string_view kCall = "measure_batch";
+  (void)check_shape(kCall, spec, shape, stream);
+  check_pointer(kCall, "x", x);
+  check_pointer(kCall, "the normalization", norm);
+  check_bytes(kCall, "workspace", workspace, batch_norm_workspace_bytes(shape));
+  cuda::measure_batch(shape, x, parameters, norm, reinterpret_cast<float*>(workspace.data), stream);
 }
 
 std::size_t sign_plane_bytes(const ChannelRows& shape) { return encoded_bytes(Mask{}, shape.dtype, shape.elems()); }
@@ -111,10 +121,6 @@ void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByt
                        const std::byte* positive, Seed seed, const Stream& stream) {
   const auto job = decode_job("decode_normalized", spec, shape, src, norm, y, positive, seed, stream);
   cuda::decode_normalized(std::get<Rotated>(spec), job);
-}
-
-std::size_t batch_norm_workspace_bytes(const ChannelRows& shape) {
-  return static_cast<std::size_t>(codec::GradientSums(shape).floats()) * sizeof(float);
 }
 
 void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm,

@@ -26,6 +26,8 @@ struct ChannelNumbers {
 
 /// The three numbers of each channel by which the gradient of the input is made.
 struct GradientNumbers {
+  static constexpr std::int64_t kCount = 3;
+
   float* by_gradient;
   float* by_input;
   float* constant;
@@ -51,19 +53,20 @@ struct DenormalizedJob {
   const std::byte* positive;  ///< or null
 };
 
-/// How the sums over rows of a gradient are made: blocks whose tiles begin at one channel each, and their sums behind
-/// each other in a workspace, after the numbers of the channels.
-struct GradientSums {
+/// How sums over rows are made: blocks whose tiles begin at one channel each, and their sums behind each other in a
+/// workspace.
+struct ChannelSums {
   static constexpr std::int64_t kTile = 1024;
   static constexpr std::int64_t kWarps = 4;
   static constexpr std::int64_t kMostBlocks = 528;  ///< four a multiprocessor of the largest devices of today
 
   std::int64_t channels;
+  std::int64_t tiles;
   std::int64_t blocks;  ///< so many tiles on the channels are the same again
   std::int64_t width;   ///< sums of a block, twice
 
-  explicit GradientSums(const ChannelRows& shape) : channels(shape.channels) {
-    const std::int64_t tiles = format::ceil_div(shape.elems(), kTile);
+  explicit ChannelSums(const ChannelRows& shape)
+      : channels(shape.channels), tiles(format::ceil_div(shape.elems(), kTile)) {
     std::int64_t period = channels;  // in tiles: channels / gcd(channels, kTile)
     for (std::int64_t part = kTile; part > 1 && period % 2 == 0; part /= 2) period /= 2;
     const std::int64_t wanted = format::ceil_div(tiles, kWarps * kTilesOfWarp);
@@ -72,7 +75,7 @@ struct GradientSums {
     width = channels < kTile ? channels : kTile;
   }
 
-  [[nodiscard]] std::int64_t floats() const { return 3 * channels + blocks * 2 * width; }
+  [[nodiscard]] std::int64_t floats() const { return blocks * 2 * width; }
 
  private:
   static constexpr std::int64_t kTilesOfWarp = 4;  ///< fewer are not worth a block's end

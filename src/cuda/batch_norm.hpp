@@ -8,10 +8,11 @@ namespace actzip::cuda {
 /// Whether this build has them.
 bool has_batch_norm() noexcept;
 
-void normalization(const BatchStatistics& statistics, std::int64_t channels, float* data, const Stream& stream);
+/// Workspaces have ChannelSums::floats(), and for backward GradientNumbers before them.
+void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParameters& parameters, float* norm,
+                   float* workspace, const Stream& stream);
 void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job);
 void decode_normalized(const Rotated& spec, const codec::DenormalizedJob& job);
-/// `workspace` has GradientSums::floats().
 void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, const BatchNormGradients& gradients,
                          float* workspace);
 

@@ -115,6 +115,7 @@ template <DType Type, class Map>
 class MappedTarget {
  public:
   static constexpr bool kDense = true;
+  static constexpr int kBlocksOfMultiprocessor = 8;  ///< for the numbers of channels in registers
 
   MappedTarget(void* data, std::int64_t channels, const Map& map, const std::byte* positive)
       : target_(data, {}), channels_(channels), map_(map), positive_(positive) {}

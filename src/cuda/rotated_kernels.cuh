@@ -230,10 +230,16 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
   }
 }
 
+/// How many blocks a multiprocessor should hold, which limits registers.
+template <DType Type, int Bits, class Access>
+constexpr int decode_blocks() {
+  if constexpr (requires { Access::kBlocksOfMultiprocessor; }) return Access::kBlocksOfMultiprocessor;
+  if (Bits == kOwnBits) return 8;
+  return Type == DType::f32 ? 10 : 14;
+}
+
 template <DType Type, int Bits, int Group, class Access>
-__global__ void __launch_bounds__(kThreads, Bits == kOwnBits     ? 8
-                                            : Type == DType::f32 ? 10
-                                                                 : 14)
+__global__ void __launch_bounds__(kThreads, (decode_blocks<Type, Bits, Access>()))
     rotated_decode_kernel(const __grid_constant__ RotatedBuffer src, const __grid_constant__ Access dst,
                           const __grid_constant__ KernelSeed seed) {
   const math::HashKey key = seed.key();

@@ -38,8 +38,8 @@ void decode(const Cast& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable
 void decode(const Copy& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 
 bool has_batch_norm() noexcept { return false; }
-void normalization(const BatchStatistics& /*statistics*/, std::int64_t /*channels*/, float* /*data*/,
-                   const Stream& /*stream*/) {
+void measure_batch(const ChannelRows& /*shape*/, const void* /*x*/, const BatchNormParameters& /*parameters*/,
+                   float* /*norm*/, float* /*workspace*/, const Stream& /*stream*/) {
   unavailable();
 }
 void encode_normalized(const Rotated& /*spec*/, const codec::NormalizedJob& /*job*/) { unavailable(); }

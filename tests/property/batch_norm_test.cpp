@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -21,7 +22,8 @@ namespace {
 
 constexpr Device kDevice = Device::cuda();
 constexpr std::uint64_t kSeed = 11;
-constexpr float kEpsilon = 1e-5F;
+constexpr float kEpsilon = 1.0F;  // what was rounded is not divided by little: one row has no variance
+constexpr float kMomentum = 0.25F;
 
 Values f32_values(const DeviceBuffer& buffer, std::int64_t count) {
   return to_values(DType::f32, buffer.read(0, static_cast<std::size_t>(count) * 4));
@@ -39,22 +41,27 @@ class Layer {
         encoded_(kDevice, encoded_bytes(spec, shape.dtype, shape.elems())),
         positive_(kDevice, sign_plane_bytes(shape)),
         norm_(kDevice, static_cast<std::size_t>(4 * shape.channels) * 4) {
-    mean_ = channel_numbers(5, 0.0, 3.0);
-    variance_ = channel_numbers(6, 2.0, 0.5);
     weight_ = channel_numbers(7, 1.0, 0.3);
     bias_ = channel_numbers(8, 0.0, 0.5);
+    measure();
     encoded_.fill(0xA5);
     positive_.fill(0xA5);
   }
 
   void forward() {
-    const DeviceBuffer mean = filled(DType::f32, mean_);
-    const DeviceBuffer variance = filled(DType::f32, variance_);
     const DeviceBuffer weight = filled(DType::f32, weight_);
     const DeviceBuffer bias = filled(DType::f32, bias_);
-    const auto number = [](const DeviceBuffer& buffer) { return reinterpret_cast<const float*>(buffer.data()); };
-    normalization({number(mean), number(variance), number(weight), number(bias), kEpsilon}, shape_.channels,
-                  reinterpret_cast<float*>(norm_.data()), stream_.get());
+    DeviceBuffer running_mean = filled(DType::f32, Values(mean_.size(), 0.5));
+    DeviceBuffer running_variance = filled(DType::f32, Values(mean_.size(), 2.0));
+    DeviceBuffer workspace(kDevice, batch_norm_workspace_bytes(shape_));
+    workspace.fill(0xFF);  // NaN
+    const auto number = [](const DeviceBuffer& buffer) { return reinterpret_cast<float*>(buffer.data()); };
+    measure_batch(spec_, shape_, x_.data(),
+                  {number(weight), number(bias), number(running_mean), number(running_variance), kMomentum, kEpsilon},
+                  number(norm_), {workspace.data(), workspace.size(), kDevice}, stream_.get());
+    stream_.synchronize();
+    running_mean_ = f32_values(running_mean, shape_.channels);
+    running_variance_ = f32_values(running_variance, shape_.channels);
     encode_normalized(spec_, shape_, x_.data(), norm(), y_.data(), {encoded_.data(), encoded_.size(), kDevice},
                       positive_.data(), Seed(kSeed), stream_.get());
     stream_.synchronize();
@@ -123,6 +130,20 @@ class Layer {
     }
     return values;
   }
+  /// The running statistics after forward(), and what they should be.
+  [[nodiscard]] const Values& running_mean() const { return running_mean_; }
+  [[nodiscard]] const Values& running_variance() const { return running_variance_; }
+  [[nodiscard]] Values expected_running_mean() const {
+    Values values = mean_;
+    for (double& value : values) value = 0.5 + kMomentum * (value - 0.5);
+    return values;
+  }
+  [[nodiscard]] Values expected_running_variance() const {
+    const auto rows = static_cast<double>(shape_.rows);
+    Values values = variance_;
+    for (double& value : values) value = 2.0 + kMomentum * (value * rows / std::max(rows - 1.0, 1.0) - 2.0);
+    return values;
+  }
   [[nodiscard]] Values outputs() const { return to_values(shape_.dtype, y_.read(0, bytes())); }
   [[nodiscard]] Values inputs() const { return to_values(shape_.dtype, x_.read(0, bytes())); }
   [[nodiscard]] Bytes encoding() const { return encoded_.read(0, encoded_.size()); }
@@ -144,6 +165,16 @@ class Layer {
       values[i] += 2.0 * std::sin(static_cast<double>(i % static_cast<std::size_t>(shape_.channels)));
     }
     return values;
+  }
+  void measure() {
+    const Values x = inputs();
+    const auto channels = static_cast<std::size_t>(shape_.channels);
+    const auto rows = static_cast<double>(shape_.rows);
+    mean_.assign(channels, 0.0);
+    variance_.assign(channels, 0.0);
+    for (std::size_t i = 0; i < x.size(); ++i) mean_[i % channels] += x[i] / rows;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      variance_[i % channels] += std::pow(x[i] - mean_[i % channels], 2) / rows;
   }
   [[nodiscard]] Values channel_numbers(std::uint64_t seed, double middle, double spread) const {
     Values values = gaussian(shape_.channels, seed);
@@ -177,6 +208,8 @@ class Layer {
   OwnedStream stream_{kDevice};
   Values mean_;
   Values variance_;
+  Values running_mean_;
+  Values running_variance_;
   Values weight_;
   Values bias_;
 };
@@ -208,6 +241,8 @@ void check_layer(const ChannelRows& shape, int bits) {
     if (y[i] > 0.0) plane[i / 8] |= std::byte{1} << (i % 8);
   }
   expect_near(y, expected, rounding, 1.0, "y");
+  expect_near(layer.running_mean(), layer.expected_running_mean(), 1e-5, 1.0, "running mean");
+  expect_near(layer.running_variance(), layer.expected_running_variance(), 1e-5, 1.0, "running variance");
   ASSERT_EQ(layer.plane(), plane);
 
   for (const bool with_mask : {false, true}) {
