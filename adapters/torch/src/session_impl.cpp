@@ -7,6 +7,8 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "actzip/backend.hpp"
@@ -88,14 +90,16 @@ at::Tensor Packed::unpack() const {
   return as_is_.defined() ? as_is_ : restored();
 }
 
+at::Tensor Packed::empty_restored() const {
+  const auto rank = static_cast<std::size_t>(shape_.rank);
+  return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
+                           at::TensorOptions().dtype(type_).device(device_));
+}
+
 at::Tensor Packed::restored() const {
   const auto guard = guard_for(device_);
-  if (kept_.how == Keep::shape_only) {
-    // Real memory, never written: a kernel that only looks at the shape may still copy it.
-    const auto rank = static_cast<std::size_t>(shape_.rank);
-    return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
-                             at::TensorOptions().dtype(type_).device(device_));
-  }
+  // Real memory, never written: a kernel that only looks at the shape may still copy it.
+  if (kept_.how == Keep::shape_only) return empty_restored();
   const ProfileRange range("decode", *kept_.site);
   const Allocation values = restore(kept_, current_stream(device_), torch_memory());
   const OwnedStorage& owner = owner_of(values);
@@ -229,15 +233,30 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   return saved;
 }
 
+/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
+/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
+/// below.
+std::optional<TriedSave> Packed::tried() const {
+  constexpr double kLeast = 0x1p-14;
+  if (!kept_.trial) return std::nullopt;
+  const double error = kept_.trial->error;
+  return TriedSave{site_, error, std::sqrt(std::max(kept_.trial->kept_error / error, kLeast))};
+}
+
+Encoding Packed::encoding() const {
+  check_version();
+  return encoding_of(kept_, current_stream(device_), torch_memory());
+}
+
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
-  Packed packed = pack_at(place_of(saver), tensor, saver, nullptr);
+  Packed packed = pack_at(place_of(saver), tensor, saver, {});
   if (const auto save = packed.tried(); save && is_observed_) note_tried(*save, stream_);
   return packed;
 }
 
 Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std::string* module,
-                         const Packed* source) {
+                         const PackHelp& help) {
   SiteSequence::Save place;
   {
     const std::lock_guard lock(mutex_);
@@ -245,7 +264,7 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
     place.group = &group_of(saver, module);
     place.id = next_in(*place.group, saver, module);
   }
-  return pack_at(place, tensor, saver, source);
+  return pack_at(place, tensor, saver, help);
 }
 
 std::shared_ptr<NoiseStream> SessionImpl::observer() {
@@ -254,8 +273,10 @@ std::shared_ptr<NoiseStream> SessionImpl::observer() {
 }
 
 Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver,
-                            const Packed* source) {
+                            const PackHelp& help) {
+  const Packed* source = help.source;
   SavedTensor saved = describe(tensor, saver, place);
+  saved.encoder = help.encoder;
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
   if (packed.has_version_) {

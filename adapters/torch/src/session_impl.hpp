@@ -37,9 +37,11 @@ class Packed {
   /// Whether it restores the source that it was packed with, from which the tensor is to be computed.
   [[nodiscard]] bool is_derived() const { return kept_.derived; }
   /// What an observed step tries out in it, if anything.
-  [[nodiscard]] std::optional<TriedSave> tried() const {
-    return kept_.trial ? std::optional(TriedSave{site_, kept_.trial->error}) : std::nullopt;
-  }
+  [[nodiscard]] std::optional<TriedSave> tried() const;
+  /// The bytes themselves, of the source if it is derived; on the current stream. Requires is_encoded().
+  [[nodiscard]] Encoding encoding() const;
+  /// Memory for what unpack() would give. Not for what is kept as it is.
+  [[nodiscard]] at::Tensor empty_restored() const;
 
  private:
   friend class SessionImpl;
@@ -56,6 +58,12 @@ class Packed {
   c10::Device device_ = c10::kCPU;
 };
 
+/// What a layer knows beside the tensor; mostly nothing.
+struct PackHelp {
+  const Packed* source = nullptr;  ///< see actzip::Session::keep()
+  Encoder* encoder = nullptr;      ///< see actzip::SavedTensor
+};
+
 class SessionImpl {
  public:
   explicit SessionImpl(const SessionOptions& options) : session_(options) {}
@@ -70,8 +78,8 @@ class SessionImpl {
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
   bool take_observation();
   Packed pack(const at::Tensor& tensor);
-  /// The same for a layer, which knows its module and what it saves. `source`: see actzip::Session::keep().
-  Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const Packed* source = nullptr);
+  /// The same for a layer, which knows its module and what it saves.
+  Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
   /// Where layers report what is to be tried out; null unless the step is observed.
   [[nodiscard]] std::shared_ptr<NoiseStream> observer();
 
@@ -97,7 +105,7 @@ class SessionImpl {
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
-  Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const Packed* source);
+  Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
   std::mutex mutex_;         ///< of everything below

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,6 +28,11 @@ struct LayerOptions {
   std::int64_t pipeline_threshold = 0;
 };
 
+/// Whether a ReLU followed a batch norm when it last ran, so that its mask is worth making beforehand.
+struct ReluHint {
+  std::atomic<bool> follows{false};
+};
+
 /// One layer of a model: its name in reports, and the session that keeps for it.
 class Layer {
  public:
@@ -42,12 +48,15 @@ class Layer {
   [[nodiscard]] const std::shared_ptr<SessionImpl>& session() const noexcept { return session_; }
   /// Its name in that session.
   [[nodiscard]] const std::string* path() const noexcept { return path_; }
+  /// Copies share it. Not null.
+  [[nodiscard]] const std::shared_ptr<ReluHint>& relu_hint() const noexcept { return relu_hint_; }
 
  private:
   std::string name_;
   LayerOptions options_;
   std::shared_ptr<SessionImpl> session_;
   const std::string* path_ = nullptr;
+  std::shared_ptr<ReluHint> relu_hint_ = std::make_shared<ReluHint>();
 };
 
 /// What layers without a session keep with outside of scopes. Its steps begin with the first save after a backward.

@@ -91,24 +91,40 @@ at::Tensor connected(Forward& forward, const at::Tensor& input, bool inplace, co
   return result;
 }
 
+/// Lets those that follow derive their input through the ReLU as well.
+void offer_masked(LayerNode& node, const at::Tensor& result, Recipe recipe, const Packed& mask) {
+  recipe.mask = mask;
+  node.recipe = share(std::move(recipe));
+  node.result_version = static_cast<std::uint32_t>(result._version());
+}
+
+/// In place of what a batch norm gave: one node for both.
+template <class Node>
+at::Tensor relu_behind_norm(Forward& forward, const at::Tensor& input, const Recipe& before, const Node& joined) {
+  const auto run = [](const at::Tensor& x) { return at::relu_(const_cast<at::Tensor&>(x)); };
+  at::Tensor result = connected(forward, input, /*inplace=*/true, run, joined);
+  SignsEncoder encoder(std::exchange(joined->signs, {}));
+  joined->mask = forward.keep(kRelu, {SlotCode::kResult}, result, {}, {.encoder = &encoder});
+  offer_masked(*joined, result, before, *joined->mask);
+  return result;
+}
+
 }  // namespace
 
 Result relu(const Layer& layer, const at::Tensor& input, bool inplace) {
   Forward forward(layer, {input});
   if (!forward.keeps()) return std::nullopt;
   const auto before = layer.options().derive ? recipe_of(input) : nullptr;
+  if (const auto joined = inplace && before ? joined_with_relu(input) : nullptr) {
+    return relu_behind_norm(forward, input, *before, joined);
+  }
   const auto node = pointwise_node("ActzipRelu", [](const at::Tensor& gradient, const at::Tensor& result) {
     return at::threshold_backward(gradient, result, 0);
   });
   const auto run = [&](const at::Tensor& x) { return inplace ? at::relu_(const_cast<at::Tensor&>(x)) : at::relu(x); };
   at::Tensor result = connected(forward, input, inplace, run, node);
   node->saved = forward.keep(kRelu, {SlotCode::kResult}, result);
-  if (before && !before->mask) {
-    Recipe recipe = *before;
-    recipe.mask = node->saved;
-    node->recipe = share(std::move(recipe));
-    node->result_version = static_cast<std::uint32_t>(result._version());
-  }
+  if (before && !before->mask) offer_masked(*node, result, *before, node->saved);
   return result;
 }
 

@@ -151,16 +151,16 @@ void Forward::connect(const NodePtr& node, std::initializer_list<at::Tensor> inp
 }
 
 void Forward::connect_inplace(const NodePtr& node, const at::Tensor& result) {
-  node->set_next_edges({::torch::autograd::impl::gradient_edge(result)});
+  if (node->num_outputs() == 0) node->set_next_edges({::torch::autograd::impl::gradient_edge(result)});
   node->add_input_metadata(result);
   ::torch::autograd::impl::rebase_history(result, {node, 0});
   node_ = node;
 }
 
 Packed Forward::keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const OperatorFacts& facts,
-                     const Packed* source) {
+                     const PackHelp& help) {
   const at::NoGradGuard no_graph;
-  Packed packed = session_->pack(tensor, {&op, slot, nullptr, facts}, path_, source);
+  Packed packed = session_->pack(tensor, {&op, slot, nullptr, facts}, path_, help);
   if (const auto save = packed.tried(); save && observer_) tried_.push_back(*save);
   return packed;
 }

@@ -91,12 +91,12 @@ class Forward {
 
   /// Makes `result` a result of `node`, whose edges lead to `inputs`. Keep results only afterwards.
   void connect(const NodePtr& node, std::initializer_list<at::Tensor> inputs, const at::Tensor& result);
-  /// The same for a result that has taken the place of its input.
+  /// The same for a result that has taken the place of its input; a node that has edges keeps them.
   void connect_inplace(const NodePtr& node, const at::Tensor& result);
 
   /// What is saved in an argument's place; `slot` as in operators.hpp.
   Packed keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const OperatorFacts& facts = {},
-              const Packed* source = nullptr);
+              const PackHelp& help = {});
 
   [[nodiscard]] const Layer& layer() const noexcept { return layer_; }
 

@@ -38,6 +38,21 @@ void offer_recipe(LayerNode& node, const at::Tensor& result, Recipe recipe) {
   node.result_version = static_cast<std::uint32_t>(result._version());
 }
 
+/// What was computed while it was kept.
+at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const Affine& affine, double eps,
+                            NormalizingEncoder computed, const Packed& kept) {
+  const auto node = make_node<FusedBatchNormNode>(input, affine, eps);
+  node->input = kept;
+  node->norm = computed.norm;
+  node->signs = std::move(computed.signs);
+  node->relu_hint = forward.layer().relu_hint();
+  forward.connect(node, {input, affine.weight, affine.bias}, computed.result);
+  offer_recipe(*node, computed.result,
+               {Recipe::Over::channels, kept, node->norm.mean(), node->norm.rstd(), Held(affine.weight),
+                Held(affine.bias), node->norm});
+  return computed.result;
+}
+
 class BatchNormNode final : public LayerNode {
  public:
   BatchNormNode(const at::Tensor& input, const Affine& affine, const Running& running, bool training, double eps)
@@ -226,6 +241,14 @@ Result batch_norm(const Layer& layer, const at::Tensor& input, const Affine& aff
                   bool training, double eps) {
   Forward forward(layer, {input, affine.weight, affine.bias});
   if (!forward.keeps() || input.dim() < 2 || (training && input.numel() == input.size(1))) return std::nullopt;
+  const bool keeps_input = needs_gradient(affine.weight) || (training && input.requires_grad());
+  const auto hint = layer.relu_hint();
+  NormalizingEncoder encoder(input, affine, running, eps, hint->follows.exchange(false));
+  std::optional<Packed> kept;
+  if (keeps_input) {
+    kept = forward.keep(kBatchNorm, {0}, input, channel_facts(input), {.encoder = training ? &encoder : nullptr});
+  }
+  if (encoder.result.defined()) return fused_batch_norm(forward, input, affine, eps, std::move(encoder), *kept);
   const auto node = make_node<BatchNormNode>(input, affine, training ? Running() : running, training, eps);
   at::Tensor result;
   {
@@ -234,9 +257,7 @@ Result batch_norm(const Layer& layer, const at::Tensor& input, const Affine& aff
         at::_batch_norm_impl_index(input, affine.weight, affine.bias, running.mean, running.var, training,
                                    running.momentum, eps, at::globalContext().userEnabledCuDNN());
   }
-  if (needs_gradient(affine.weight) || (training && input.requires_grad())) {
-    node->input = forward.keep(kBatchNorm, {0}, input, channel_facts(input));
-  }
+  node->input = std::move(kept);
   forward.connect(node, {input, affine.weight, affine.bias}, result);
   if (training && node->input) {
     offer_recipe(

@@ -94,6 +94,11 @@ at::Tensor Recipe::result(const at::Tensor& input) const {
   return mask ? at::threshold_backward(values, mask->unpack(), 0) : values;
 }
 
+at::Tensor Recipe::result_of(const Packed& kept) const {
+  at::Tensor values = fused ? fused->result(kept, mask) : at::Tensor();
+  return values.defined() ? values : result(kept.unpack());
+}
+
 std::shared_ptr<const Recipe> recipe_of(const at::Tensor& tensor) {
   const auto node = tensor.grad_fn();
   const auto* layer = dynamic_cast<const LayerNode*>(node.get());
@@ -105,7 +110,7 @@ Input::Input(Forward& forward, const OperatorInfo& op, const at::Tensor& given, 
              const OperatorFacts& facts)
     : type_(used.scalar_type()) {
   if (forward.layer().options().derive) recipe_ = recipe_of(given);
-  packed_ = forward.keep(op, {0}, used, facts, recipe_ ? &recipe_->source : nullptr);
+  packed_ = forward.keep(op, {0}, used, facts, {.source = recipe_ ? &recipe_->source : nullptr});
   if (!packed_.is_derived()) recipe_.reset();
 }
 
@@ -116,7 +121,7 @@ at::Tensor Input::restore() const {
   const void* stream = current_stream(recipe_->rstd.device()).handle();
   at::Tensor values = cache().find(*recipe_, type_, stream);
   if (!values.defined()) {
-    values = recipe_->result(packed_.unpack()).to(type_);
+    values = recipe_->result_of(packed_).to(type_);
     cache().put(*recipe_, values, stream);
   }
   return values;

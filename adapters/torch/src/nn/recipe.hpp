@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "fused_batch_norm.hpp"
 #include "layer_node.hpp"
 
 namespace actzip::torch::layers {
@@ -21,10 +22,13 @@ struct Recipe {
   at::Tensor rstd;  ///< of each channel or row
   Held weight;      ///< undefined without one, as is bias
   Held bias;
+  std::optional<FusedNorm> fused = {};  ///< if kernels derive it from the bytes that are kept
   std::optional<Packed> mask = {};  ///< the result of a ReLU after the norm
 
   /// For `input`, the norm's.
   [[nodiscard]] at::Tensor result(const at::Tensor& input) const;
+  /// For what `kept` restores.
+  [[nodiscard]] at::Tensor result_of(const Packed& kept) const;
 };
 
 /// With the last share goes what was derived by it.
