@@ -36,13 +36,11 @@ ChannelRows rows_of(const at::Tensor& tensor) {
 
 /// f32 numbers on the device of `like`, or nothing.
 bool are_plain(const at::Tensor& numbers, const at::Tensor& like) {
-  return !numbers.defined() || (numbers.scalar_type() == at::kFloat && numbers.is_contiguous() &&
-                                numbers.device() == like.device());
+  return !numbers.defined() ||
+         (numbers.scalar_type() == at::kFloat && numbers.is_contiguous() && numbers.device() == like.device());
 }
 
-const float* floats(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
-}
+const float* floats(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr; }
 float* mutable_floats(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr;
 }
@@ -182,7 +180,7 @@ void FusedBatchNormNode::release() {
   input = {};
   norm = {};
   mask.reset();
-  signs = {};
+  signs = at::Tensor();
   weight_ = Held();
 }
 

@@ -23,7 +23,7 @@ struct Recipe {
   Held weight;      ///< undefined without one, as is bias
   Held bias;
   std::optional<FusedNorm> fused = {};  ///< if kernels derive it from the bytes that are kept
-  std::optional<Packed> mask = {};  ///< the result of a ReLU after the norm
+  std::optional<Packed> mask = {};      ///< the result of a ReLU after the norm
 
   /// For `input`, the norm's.
   [[nodiscard]] at::Tensor result(const at::Tensor& input) const;
