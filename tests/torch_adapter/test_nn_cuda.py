@@ -130,7 +130,7 @@ def test_bytes_are_those_of_the_norms_and_the_masks():
     for _ in range(2):
         with torch.autocast("cuda", torch.bfloat16):
             model(x.requires_grad_()).sum()
-    sites = {site.name: site for site in actzip.session_of(model).report().sites}
+    sites = {site.site: site for site in actzip.session_of(model).report().sites}
     elems = x.numel()
     assert sites["1: batch_norm.input"].bytes_after == pytest.approx(elems * 0.2656, rel=0.05)
     assert sites["2: relu.result"].bytes_after == pytest.approx(elems / 8, rel=0.05)

@@ -90,10 +90,10 @@ at::Tensor Packed::unpack() const {
   return as_is_.defined() ? as_is_ : restored();
 }
 
-at::Tensor Packed::empty_restored() const {
+at::Tensor Packed::empty_restored(c10::ScalarType type) const {
   const auto rank = static_cast<std::size_t>(shape_.rank);
   return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
-                           at::TensorOptions().dtype(type_).device(device_));
+                           at::TensorOptions().dtype(type).device(device_));
 }
 
 at::Tensor Packed::restored() const {

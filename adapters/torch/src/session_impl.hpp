@@ -41,7 +41,9 @@ class Packed {
   /// The bytes themselves, of the source if it is derived; on the current stream. Requires is_encoded().
   [[nodiscard]] Encoding encoding() const;
   /// Memory for what unpack() would give. Not for what is kept as it is.
-  [[nodiscard]] at::Tensor empty_restored() const;
+  [[nodiscard]] at::Tensor empty_restored() const { return empty_restored(type_); }
+  /// The same of another type.
+  [[nodiscard]] at::Tensor empty_restored(c10::ScalarType type) const;
 
  private:
   friend class SessionImpl;

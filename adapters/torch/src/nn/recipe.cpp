@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "../convert.hpp"
 #include "../memory.hpp"
+#include "actzip/row_norm.hpp"
 
 namespace actzip::torch::layers {
 
@@ -94,9 +96,39 @@ at::Tensor Recipe::result(const at::Tensor& input) const {
   return mask ? at::threshold_backward(values, mask->unpack(), 0) : values;
 }
 
-at::Tensor Recipe::result_of(const Packed& kept) const {
-  at::Tensor values = fused ? fused->result(kept, mask) : at::Tensor();
-  return values.defined() ? values : result(kept.unpack());
+at::Tensor Recipe::result_of(const Packed& kept, c10::ScalarType type) const {
+  at::Tensor values;
+  if (fused) values = fused->result(kept, mask);
+  if (over == Over::rows && !mask && kept.is_encoded()) values = rows_of(kept, type);
+  return (values.defined() ? values : result(kept.unpack())).to(type);
+}
+
+/// In one pass; undefined where no kernel takes it.
+at::Tensor Recipe::rows_of(const Packed& kept, c10::ScalarType type) const {
+  const at::Tensor factor = weight.get();
+  const at::Tensor shift = bias.get();
+  const at::Tensor values = kept.empty_restored(type);
+  const auto dtype = to_dtype(type);
+  const auto parameters = to_dtype(factor.defined()  ? factor.scalar_type()
+                                   : shift.defined() ? shift.scalar_type()
+                                                     : type);
+  const bool fits = dtype && parameters && (*parameters == DType::f32 || *parameters == *dtype) &&
+                    values.is_contiguous() && rstd.scalar_type() == at::kFloat && rstd.numel() > 0 &&
+                    rstd.is_contiguous() && (!mean.defined() || mean.is_contiguous()) &&
+                    (!factor.defined() || !shift.defined() || factor.scalar_type() == shift.scalar_type());
+  if (!fits) return {};
+  const ChannelRows shape{rstd.numel(), values.numel() / rstd.numel(), *dtype};
+  const Encoding encoding = kept.encoding();
+  if (!can_fuse_batch_norm(encoding.spec, shape, to_device(values.device()))) return {};
+  const auto data = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; };
+  decode_row_normalized(encoding.spec, shape, encoding.bytes,
+                        {.mean = static_cast<const float*>(data(mean)),
+                         .inverse_deviation = static_cast<const float*>(data(rstd)),
+                         .weight = data(factor),
+                         .bias = data(shift),
+                         .parameters = *parameters},
+                        values.mutable_data_ptr(), encoding.seed, current_stream(values.device()));
+  return values;
 }
 
 std::shared_ptr<const Recipe> recipe_of(const at::Tensor& tensor) {
@@ -121,7 +153,7 @@ at::Tensor Input::restore() const {
   const void* stream = current_stream(recipe_->rstd.device()).handle();
   at::Tensor values = cache().find(*recipe_, type_, stream);
   if (!values.defined()) {
-    values = recipe_->result_of(packed_).to(type_);
+    values = recipe_->result_of(packed_, type_);
     cache().put(*recipe_, values, stream);
   }
   return values;

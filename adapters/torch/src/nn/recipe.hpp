@@ -27,8 +27,11 @@ struct Recipe {
 
   /// For `input`, the norm's.
   [[nodiscard]] at::Tensor result(const at::Tensor& input) const;
-  /// For what `kept` restores.
-  [[nodiscard]] at::Tensor result_of(const Packed& kept) const;
+  /// For what `kept` restores, as `type`.
+  [[nodiscard]] at::Tensor result_of(const Packed& kept, c10::ScalarType type) const;
+
+ private:
+  [[nodiscard]] at::Tensor rows_of(const Packed& kept, c10::ScalarType type) const;
 };
 
 /// With the last share goes what was derived by it.
