@@ -11,8 +11,8 @@
 #include <utility>
 #include <variant>
 
-#include "../convert.hpp"
-#include "../memory.hpp"
+#include "convert.hpp"
+#include "memory.hpp"
 #include "recipe.hpp"
 
 namespace actzip::torch::layers {

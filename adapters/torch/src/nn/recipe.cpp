@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "../convert.hpp"
-#include "../memory.hpp"
 #include "actzip/row_norm.hpp"
+#include "convert.hpp"
+#include "memory.hpp"
 
 namespace actzip::torch::layers {
 
