@@ -28,7 +28,7 @@
 namespace actzip {
 
 struct SessionOptions {
-  std::string preset = "default";  ///< see Policy
+  std::string preset = "default";  ///< see Policy; or a level: see levels.hpp
   /// 1, 2, 3, 4 or 8: see Policy. Any other number from 1 to 8 is an average, which a plan spends: see `adapt`.
   std::optional<double> bits = std::nullopt;
   std::int64_t min_elems = 1024;  ///< smaller tensors are kept as they are
@@ -42,6 +42,10 @@ struct SessionOptions {
   /// the preset.
   std::string adapt = {};
   std::int64_t interval = 0;  ///< steps from one adaptation to the next; 0: 200, or 1,000 if measured
+  /// Text of a codec, rotated or affine: its name, groups, rounding and statistics, with the bits of policy and plan,
+  /// wherever these would take the usual one. "": rotated, and affine:8:nearest.
+  std::string codec = {};
+  int max_bits = 0;  ///< the most that a plan gives a site; 0: no limit, a site may stay as it is
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
@@ -218,6 +222,12 @@ class Session {
 
   /// Whether the plan of now adds more than 10 % to the gradient's own variance, as far as is known.
   [[nodiscard]] bool adds_much() const;
+
+  /// Whether a plan spends the bits.
+  [[nodiscard]] bool adapts() const;
+
+  /// Tensors that were saved since the session began.
+  [[nodiscard]] std::int64_t saves() const;
 
   /// What the last step kept.
   [[nodiscard]] Report report() const;

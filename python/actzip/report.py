@@ -44,6 +44,7 @@ class Report:
     """What the last step of a session kept. Prints as a table."""
 
     preset: str
+    runs_as: str  #: the level that runs in place of the one asked for; mostly empty
     dry: bool  #: nothing was compressed: the report says what would be done
     steps: int
     bytes_before: int

@@ -74,14 +74,19 @@ Want want_of(const CodecSpec& spec, bool not_negative) {
 }
 
 /// Where the table gives 4 bits, an error does more than in proportion to its square: 1 bit is not to be had.
-std::vector<PlanChoice> choices_for(const Holding& holding) {
+std::vector<PlanChoice> choices_for(const Holding& holding, const CodecFamily& family, int max_bits) {
   const bool plane = !holding.keeper->can_plan;
   std::vector<PlanChoice> choices = plan_choices(holding.keeper->dtype, elems_of(holding), plane);
+  if (max_bits > 0) std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits > max_bits; });
+  for (PlanChoice& choice : choices) {
+    choice.spec = in_family(choice.spec, family);
+    choice.error = expected_error(choice.spec);
+  }
   const bool is_steep = std::ranges::any_of(holding.sites, [](const Site* site) {
     const auto* rotated = std::get_if<Rotated>(&site->row->spec);
     return rotated != nullptr && rotated->bits == Bits(4);
   });
-  if (is_steep) std::erase_if(choices, [](const PlanChoice& choice) { return choice.bits < 2; });
+  if (is_steep && max_bits != 1) std::erase_if(choices, [](const PlanChoice& choice) { return choice.bits < 2; });
   return choices;
 }
 
@@ -108,6 +113,13 @@ void tell(const Holding& holding, const CodecSpec& spec) {
   holding.keeper->asked = want_of(spec, has_plane(spec));
 }
 
+/// What the table is asked for until there is a plan: as much as the budget, rounded up.
+std::optional<Bits> bits_before_a_plan(double budget) {
+  if (budget <= kDefaultBits) return std::nullopt;
+  const int whole = static_cast<int>(std::ceil(budget));
+  return Bits(whole <= 4 ? whole : 8);
+}
+
 }  // namespace
 
 std::optional<Bits> policy_bits(const SessionOptions& options) {
@@ -115,6 +127,9 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
   if (!adapt.empty() && adapt != "layer" && adapt != "measured") {
     throw Error(ErrorCode::invalid_spec,
                 fmt::format("session: adapt '{}' (allowed: layer, measured, or nothing)", adapt));
+  }
+  if (options.max_bits < 0) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: max_bits {} (allowed: 1 or more)", options.max_bits));
   }
   if (options.interval < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: interval {} (allowed: 1 or more)", options.interval));
@@ -132,15 +147,14 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
     throw Error(ErrorCode::invalid_spec,
                 fmt::format("session: preset '{}' leaves nothing to plan (allowed: default)", options.preset));
   }
-  return std::nullopt;
+  return bits_before_a_plan(options.bits.value_or(kDefaultBits));
 }
 
 bool can_plan(const PolicyRow& row, const Choice& choice) {
   if (choice.keep != Keep::encoded || row.treatment == Treatment::ruled) return false;
   if (std::holds_alternative<Rotated>(choice.spec)) return true;
   const auto* affine = std::get_if<Affine>(&choice.spec);
-  // A floor, or finer statistics, say that these values are not to be had otherwise.
-  return affine != nullptr && *affine == Affine{.bits = affine->bits, .rounding = affine->rounding};
+  return affine != nullptr && !has_floor(*affine);
 }
 
 TrialNoise trial_noise(const CodecSpec& held) {
@@ -156,6 +170,8 @@ Adaptation::Adaptation(const SessionOptions& options) {
   is_measured_ = options.adapt == "measured";
   interval_ = options.interval > 0 ? options.interval : is_measured_ ? kMeasureEvery : kObserveEvery;
   report_.budget_bits = options.bits.value_or(kDefaultBits);
+  family_ = parse_family(options.codec);
+  max_bits_ = options.max_bits;
 }
 
 void Adaptation::begin_step() {
@@ -175,7 +191,7 @@ void Adaptation::plan(std::span<Site* const> step) {
     const auto elems = elems_of(holding);
     items.push_back({.elems = elems,
                      .sensitivity = holding.sensitivity.value_or(mean * static_cast<double>(elems)),
-                     .choices = choices_for(holding)});
+                     .choices = choices_for(holding, family_, max_bits_)});
   }
   const Plan plan = solve_plan(items, affordable(report_.budget_bits, items));
   for (std::size_t i = 0; i < all.size(); ++i) tell(all[i], items[i].choices[plan.choices[i]].spec);

@@ -30,6 +30,10 @@ void Session::set_trial(std::optional<Trial> trial) { state_->set_trial(std::mov
 
 void Session::set_measured_variance(double variance) { state_->set_measured_variance(variance); }
 
+bool Session::adapts() const { return state_->adapts(); }
+
+std::int64_t Session::saves() const { return state_->saves(); }
+
 bool Session::adds_much() const { return state_->adds_much(); }
 
 Report Session::report() const { return state_->report(); }

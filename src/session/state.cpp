@@ -10,6 +10,7 @@
 
 #include "actzip/codec.hpp"
 #include "actzip/error.hpp"
+#include "actzip/levels.hpp"
 #include "actzip/registry.hpp"
 #include "session/blob.hpp"
 #include "store/store.hpp"
@@ -114,7 +115,10 @@ bool OverflowFlags::raised() {
 }
 
 State::State(const SessionOptions& options)
-    : options_(options), policy_(options.preset, policy_bits(options), options.rules), adaptation_(options) {
+    : preset_(options.preset),
+      options_(written_out(options)),
+      policy_(options_.preset, policy_bits(options_), options_.rules, parse_family(options_.codec)),
+      adaptation_(options_) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
   }
@@ -239,6 +243,7 @@ Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
 
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
   Site& site = site_at(id);
+  ++saves_;
   const auto [choice, may_plan] = decide(site, tensor);
   Outcome outcome;
   outcome.reason = choice.reason;
@@ -391,7 +396,10 @@ void State::add_variance(const Site& keeper, SiteReport& row) const {
 
 Report State::report() {
   Report report;
-  report.preset = policy_.preset();
+  report.preset = preset_;
+  if (const Level* level = find_level(preset_); level != nullptr && level->runs_as != level->name) {
+    report.runs_as = level->runs_as;
+  }
   report.dry = options_.dry;
   report.live_bytes = live_bytes;
   report.index_overflow = overflow.raised();

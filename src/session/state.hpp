@@ -107,6 +107,8 @@ class State : public std::enable_shared_from_this<State> {
   void set_trial(std::optional<Trial> trial);
   void set_measured_variance(double variance);
   bool adds_much();
+  [[nodiscard]] bool adapts() const { return adaptation_.is_on(); }
+  [[nodiscard]] std::int64_t saves() const { return saves_; }
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
   Report report();
 
@@ -134,9 +136,11 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool is_tried(const Site& site) const;
   Seed next_seed(const Site& site);
 
+  const std::string preset_;  ///< as it was asked for
   const SessionOptions options_;
   const Policy policy_;
   std::atomic<std::uint64_t> encoded_count_{0};
+  std::atomic<std::int64_t> saves_{0};
 
   std::mutex mutex_;  ///< of everything below
   std::int64_t step_ = 0;
