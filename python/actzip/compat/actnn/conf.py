@@ -49,8 +49,8 @@ FIELDS = {
     "swap": Field(False, *_FLAG),
     "debug_memory_model": Field(_from_environment("DEBUG_MEM"), *_FLAG),
     "debug_speed": Field(_from_environment("DEBUG_SPEED"), *_FLAG),
-    "debug_memory_op_forward": Field(False, *_FLAG, gone="actzip.session_of(model).report() shows bytes by layer"),
-    "debug_memory_op_backward": Field(False, *_FLAG, gone="actzip.session_of(model).live_bytes falls in backward"),
+    "debug_memory_op_forward": Field(False, *_FLAG, gone="actnn.session_of(model).report() shows bytes by layer"),
+    "debug_memory_op_backward": Field(False, *_FLAG, gone="actnn.session_of(model).live_bytes falls in backward"),
     "debug_remove_bn": Field(False, *_FLAG, gone="put torch.nn.Identity in place of the layers"),
     "debug_remove_relu": Field(False, *_FLAG, gone="put torch.nn.Identity in place of the layers"),
 }

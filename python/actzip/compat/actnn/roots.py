@@ -1,0 +1,127 @@
+"""Where a step begins in a program whose layers compress by themselves: with the outermost module that has such layers.
+
+ActNN's layers have no scope around them, and a program may be built of them without ``QModule``. So a pair of torch's
+global module hooks looks for the outermost module whose forward runs; a session of its own is entered around it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ...session import Session
+from .conf import config, session_options
+from .qscheme import QScheme
+
+
+class Root:
+    """An outermost module's session, made anew when the configuration changes."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        from .layers import LAYERS  # which need roots themselves
+
+        self._module = weakref.ref(module)
+        self.has_layers = any(isinstance(child, LAYERS) for child in module.modules())
+        self._session: Session | None = None
+        self._made_for: Any = None
+
+    @property
+    def session(self) -> Session:
+        made_for = (config.snapshot(), QScheme.num_samples)
+        if self._session is None or self._made_for != made_for:
+            self._made_for = made_for
+            self._session = Session(self._module(), **session_options(self._groups(), QScheme.num_samples))
+        return self._session
+
+    def _groups(self) -> dict[str, int]:
+        """Of its layers, by name, where they are not 0."""
+        return {name: child.group for name, child in self._module().named_modules() if getattr(child, "group", 0)}
+
+
+class _Running(threading.local):
+    """The forward that runs on this thread."""
+
+    def __init__(self) -> None:
+        self.depth = 0  #: of modules in each other
+        self.outermost: Any = None  #: a weak reference to the module
+        self.session: Session | None = None
+
+    def end(self) -> None:
+        self.depth, self.outermost = 0, None
+        if self.session is not None:
+            session, self.session = self.session, None
+            session.__exit__()
+
+
+_running = _Running()
+_roots: weakref.WeakKeyDictionary[torch.nn.Module, Root] = weakref.WeakKeyDictionary()
+_handles: list[Any] = []
+
+
+def watch() -> None:
+    """From now on outermost modules are looked for. Layers call it when they are made."""
+    if not _handles:
+        _handles.extend((register_module_forward_pre_hook(_enter),
+                         register_module_forward_hook(_leave, always_call=True)))
+
+
+def root_of(module: torch.nn.Module) -> Root:
+    if module not in _roots:
+        _roots[module] = Root(module)
+    return _roots[module]
+
+
+def session_of(module: torch.nn.Module) -> Session:
+    """The session of an outermost module: its ``report()`` shows what the last step kept."""
+    return root_of(module).session
+
+
+def sessions() -> list[Session]:
+    """All that are in use."""
+    return [root.session for root in _roots.values() if root.has_layers]
+
+
+def _enter(module: torch.nn.Module, _: Any) -> None:
+    if _running.outermost is not None and _running.outermost() is module:
+        _running.end()  # an interrupt, such as Ctrl-C, has ended its last forward without a word
+    _running.depth += 1
+    if _running.depth > 1:
+        return
+    _running.outermost = weakref.ref(module)
+    if not config.training or _is_in_backward():
+        return
+    root = root_of(module)
+    if not root.has_layers:
+        return
+    session = root.session
+    if config.use_gradient and QScheme.batch is not None:
+        session.samples(QScheme.batch)
+    torch.backends.cudnn.benchmark = config.cudnn_benchmark_conv2d
+    session.__enter__()
+    session._is_in_forward(module)
+    _running.session = session
+
+
+def _leave(*_: Any) -> None:
+    _running.depth = max(0, _running.depth - 1)  # watching may have begun inside of a forward
+    if _running.depth == 0:
+        _running.end()
+        _give_memory_back()
+
+
+def _is_in_backward() -> bool:
+    """Checkpointing runs parts of a forward again in backward: that is no step."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _give_memory_back() -> None:
+    """If torch holds much more than tensors need, as ``empty_cache_threshold`` says."""
+    if not config.empty_cache_threshold or not torch.cuda.is_available():
+        return
+    reserved = torch.cuda.memory_reserved()
+    if reserved and torch.cuda.memory_allocated() < config.empty_cache_threshold * reserved:
+        torch.cuda.empty_cache()
