@@ -36,5 +36,8 @@ void decode(const Index& /*spec*/, const codec::DecodeJob& /*job*/) { unavailabl
 void decode(const Cast& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Copy& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 
+void weigh_segments(const codec::WeighJob& /*job*/) { unavailable(); }
+void plan_segments(const codec::SegmentPlanJob& /*job*/) { unavailable(); }
+
 }  // namespace cuda
 }  // namespace actzip

@@ -21,7 +21,8 @@ struct Encoded {
 /// The mask plane of a rotated blob, which is what `mask` would have written.
 Encoded mask_plane(const Blob::Contents& contents, const Allocation& bytes) {
   const auto& spec = std::get<Rotated>(contents.spec);
-  const auto sections = format::sections(spec, format::geometry(spec, contents.elems, Segments{}), contents.dtype);
+  const auto sections = format::sections(spec, format::geometry(spec, contents.elems, contents.segments),
+                                         contents.dtype, contents.segments.total_bits);
   return {Mask{},
           {bytes.data + sections.mask, bytes.size - static_cast<std::size_t>(sections.mask), contents.stream.device()}};
 }
@@ -50,7 +51,8 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   flat.sizes[0] = contents.elems;
   flat.strides[0] = 1;
   try {
-    decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, contents.seed, stream);
+    decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, contents.seed, stream,
+           kept.as_mask ? Segments{} : contents.segments);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", *kept.site, error.what()));
   }

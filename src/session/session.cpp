@@ -22,6 +22,8 @@ Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream,
 
 bool Session::wants_observation() const { return state_->wants_observation(); }
 
+void Session::note_observed() { state_->note_observed(); }
+
 bool Session::wants_measurement() const { return state_->wants_measurement(); }
 
 bool Session::learn(const Observation& observation) { return state_->learn(observation); }

@@ -32,6 +32,17 @@ std::string codec_text(const Outcome& outcome) {
   return to_string(outcome.spec);
 }
 
+/// As far as the device has said.
+std::optional<SampleBits> sample_bits(const Site& site) {
+  const auto summary = site.summaries.last();
+  if (!summary) return std::nullopt;
+  return SampleBits{.samples = site.last.samples,
+                    .fewest = summary->fewest_bits,
+                    .mean = summary->mean_bits,
+                    .most = summary->most_bits,
+                    .error = summary->error};
+}
+
 std::string name_of(const SiteKey& key) {
   std::string name;
   if (!key.module.empty()) name = fmt::format("{}: ", key.module);
@@ -93,7 +104,10 @@ ByteSpan OverflowFlags::flag(const Site& site, const Stream& stream, Memory& mem
   const std::lock_guard lock(mutex_);
   auto found = std::ranges::find_if(
       flags_, [&](const Flag& flag) { return flag.site == &site && flag.device == stream.device(); });
-  if (found == flags_.end()) found = flags_.insert(found, {&site, stream.device(), memory.allocate_flag(stream)});
+  if (found == flags_.end()) {
+    Allocation word = memory.allocate_visible(sizeof(std::uint32_t), stream);
+    found = flags_.insert(found, {&site, stream.device(), std::move(word)});
+  }
   return {found->word.data, found->word.size, found->device};
 }
 
@@ -118,6 +132,7 @@ State::State(const SessionOptions& options)
     : preset_(options.preset),
       options_(written_out(options)),
       policy_(options_.preset, policy_bits(options_), options_.rules, parse_family(options_.codec)),
+      by_sample_(parse_adapt(options_.adapt).by_sample),
       adaptation_(options_) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
@@ -129,7 +144,13 @@ void State::begin_step() {
   const std::lock_guard lock(mutex_);
   ++step_;
   order_.clear();
+  is_observed_ = false;
   if (!trial_) adaptation_.begin_step();
+}
+
+void State::note_observed() {
+  const std::lock_guard lock(mutex_);
+  is_observed_ = true;
 }
 
 bool State::wants_observation() {
@@ -160,6 +181,7 @@ bool State::learn(const Observation& observation) {
 void State::set_trial(std::optional<Trial> trial) {
   const std::lock_guard lock(mutex_);
   trial_ = std::move(trial);
+  has_trial_ = trial_.has_value();
 }
 
 void State::set_measured_variance(double variance) {
@@ -254,6 +276,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
     kept = keep_memory(site, tensor, choice, stream, memory, outcome);
   }
   record(site, tensor, outcome, kept, may_plan);
+  kept.by_sample = kept.blob && kept.blob->contents().segments.total_bits != 0;
   if (may_plan && !kept.as_mask) kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
   kept.site = {shared_from_this(), &site.name};
   return kept;
@@ -291,8 +314,10 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   if (have.how == Keep::encoded) {
     outcome.kind = Outcome::Kind::encoded;
     outcome.spec = have.spec;
-    outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape);
-    if (!options_.dry) blob = encode_blob(site, tensor, have.spec, stream, memory);
+    const Segments segments = segments_for(site, tensor, have.spec);
+    outcome.samples = segments.total_bits != 0 ? segments.count : 0;
+    outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
+    if (!options_.dry) blob = encode_blob(site, tensor, have.spec, segments, stream, memory);
   }
   const Keep how = blob ? Keep::encoded : Keep::as_is;
   if (!blob) {
@@ -320,22 +345,44 @@ Want State::to_store(const Site& site, const Want& want, const Found& found) {
   return both;
 }
 
-std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
-                                         const Stream& stream, Memory& memory) {
+/// What a user asked for is left as it is, and so is noise that is tried.
+Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
+  if (!by_sample_ || site.row->treatment == Treatment::ruled) return {};
+  if (has_trial_) {
+    const std::lock_guard lock(mutex_);
+    if (is_tried(site)) return {};
+  }
+  return sample_segments(spec, tensor, least_bits(*site.row));
+}
+
+SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& memory) {
+  const std::lock_guard lock(mutex_);
+  return site.summaries.next(is_observed_, stream, memory);
+}
+
+std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+                                         Segments segments, const Stream& stream, Memory& memory) {
   Blob::Contents contents{.how = Keep::encoded,
                           .spec = spec,
                           .dtype = tensor.view.dtype,
                           .elems = unique_elems(tensor.view.shape),
                           .seed = next_seed(site),
+                          .segments = segments,
                           .stream = stream,
                           .bytes = {},
                           .site = &site.name};
   try {
-    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems);
+    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
     contents.bytes = store::device_store().reserve(size, stream, memory);
     const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
     const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
-    encode(spec, tensor.view, {contents.bytes.data, size, stream.device()}, contents.seed, stream, Segments{}, flag);
+    const ByteSpan bytes(contents.bytes.data, size, stream.device());
+    if (segments.total_bits == 0) {
+      encode(spec, tensor.view, bytes, contents.seed, stream, Segments{}, flag);
+    } else {
+      SegmentSummary* summary = next_summary(site, stream, memory);
+      encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, bytes, contents.seed, stream, memory);
+    }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
   }
@@ -373,14 +420,10 @@ std::uint64_t spread(std::uint64_t x) {
 Seed State::next_seed(const Site& site) {
   constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
   const std::uint64_t start = options_.seed * 0xD1342543DE82EF95ULL;
-  {
-    const std::lock_guard lock(mutex_);
-    if (trial_) {
-      const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
-      return Seed(spread(start + seed + (site.id.value + 1) * kStep));
-    }
-  }
-  return Seed(spread(start + (encoded_count_++ + 1) * kStep));
+  if (!has_trial_) return Seed(spread(start + (encoded_count_++ + 1) * kStep));
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
+  return Seed(spread(start + seed + (site.id.value + 1) * kStep));
 }
 
 /// A site's row speaks for all that share what it keeps.
@@ -391,7 +434,8 @@ void State::add_variance(const Site& keeper, SiteReport& row) const {
   }
   if (!row.sensitivity) return;
   const bool is_exact = keeper.last.kind != Outcome::Kind::encoded;
-  row.variance = is_exact ? 0.0 : *row.sensitivity * expected_error(keeper.last.spec);
+  const double error = row.sample_bits ? row.sample_bits->error : expected_error(keeper.last.spec);
+  row.variance = is_exact ? 0.0 : *row.sensitivity * error;
 }
 
 Report State::report() {
@@ -419,6 +463,7 @@ Report State::report() {
                    .bytes_after = site->last.after,
                    .reason = std::string(site->last.reason),
                    .saves = site->saves};
+    if (site->last.samples > 0) row.sample_bits = sample_bits(*site);
     add_variance(*site, row);
     if (site->last.shared_with != nullptr) row.reason = fmt::format("kept by {}", *site->last.shared_with);
     report.bytes_before += row.bytes_before;

@@ -45,7 +45,7 @@ def test_a_preset_may_be_options():
     assert presets.options_of("bits=2,adapt=layer,interval=10") == {"bits": 2, "adapt": "layer", "interval": 10}
     presets.check("bits=1.25")
     for wrong, message in (("bits=2,colour=red", "option 'colour'"), ("bits=many", "'many' is no float"),
-                           ("adapt=sample", "adapt 'sample'"), ("nonsense", "preset 'nonsense'")):
+                           ("adapt=batch", "adapt 'batch'"), ("nonsense", "preset 'nonsense'")):
         with pytest.raises(BenchError, match=message):
             presets.check(wrong)
 

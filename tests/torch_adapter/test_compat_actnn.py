@@ -213,6 +213,136 @@ def test_enable_quantized_bn():
     assert found["bn1: native_batch_norm.input"] == "as is" and "rotated:4" in found.values()
 
 
+def widths(report):
+    """Bits of all that is kept in few bits."""
+    return [int(site.codec.split(":")[1]) for site in report.sites if site.codec.startswith(("rotated", "affine"))]
+
+
+def spreads(report):
+    return [site.sample_bits for site in report.sites if site.sample_bits is not None]
+
+
+def test_perlayer():
+    by_layer, not_by_layer = kept(converted("L3"), 6), kept(converted("L3", perlayer=False), 6)
+    assert by_layer.preset == "actnn:L3" and by_layer.plan.plans > 0 and spreads(by_layer)
+    assert not_by_layer.preset == "actnn:L2.5" and not_by_layer.plan is None and spreads(not_by_layer)
+
+
+def test_initial_bits():
+    """Bits fall from there: nothing has more."""
+    assert max(widths(kept(converted("L3"), 6))) > 2
+    assert max(widths(kept(converted("L3", initial_bits=2), 6))) <= 2
+
+
+def test_adaptive_conv_scheme_and_adaptive_bn_scheme():
+    report = kept(converted("L3", adaptive_conv_scheme=False), 6)
+    planned = {site.op for site in report.sites if site.sensitivity is not None}
+    assert planned == {"native_batch_norm"} and codecs(report)["conv1: convolution.input"] == "rotated:2"
+    report = kept(converted("L3", adaptive_bn_scheme=False), 6)
+    planned = {site.op for site in report.sites if site.sensitivity is not None}
+    assert "native_batch_norm" not in planned and "convolution" in planned
+    assert codecs(report)["bn1: native_batch_norm.input"] == "rotated:2"
+    assert kept(converted("L3", adaptive_conv_scheme=False, adaptive_bn_scheme=False)).preset == "actnn:L2"
+
+
+def test_swap(monkeypatch):
+    monkeypatch.setattr("actzip.levels._warned", set())
+    model = converted("L3", swap=True)
+    with pytest.warns(UserWarning, match="'actnn:L4'.*runs as 'actnn:L3'"):
+        report = kept(model)
+    assert report.preset == "actnn:L4" and report.runs_as == "actnn:L3"
+
+
+def test_use_gradient_takes_what_the_loader_says():
+    """Samples that the loss ignores have no gradient; the statistics find out, and their bits go to the others."""
+    actnn.set_optimization_level("L3")
+    actnn.config.use_gradient = True
+    actnn.QScheme.num_samples = 100
+    torch.manual_seed(0)
+    model = actnn.QModule(Net())
+    indices = torch.arange(50, 82)
+    heavy = torch.arange(32) < 16
+    found = []
+    for _ in range(6):
+        actnn.QScheme.batch = indices
+        model.zero_grad()
+        (F.cross_entropy(model(X), Y, reduction="none") * torch.where(heavy, 1.0, 0.01)).mean().backward()
+        report = actnn.session_of(model).report()
+        found.append(max((spread.most - spread.fewest for spread in spreads(report)), default=0))
+    factors = actnn.session_of(model)._core.sample_factors()
+    assert factors.shape == (100,) and (factors >= 0).sum() == 32 and bool((factors[indices] >= 0).all())
+    assert factors[indices][heavy].min() > 10 * factors[indices][~heavy].max()
+    assert report.sample_statistics.samples == 100 and found[-1] > found[0]
+
+
+def test_update_scale():
+    actnn.config.use_gradient = True
+    actnn.QScheme.num_samples, actnn.QScheme.batch = 32, torch.arange(32)
+    model = actnn.QModule(Net())
+    step(model)
+    known = actnn.session_of(model)._core.sample_factors()
+    actnn.QScheme.update_scale = False
+    step(model, 3 * X.flip(0))
+    assert torch.equal(actnn.session_of(model)._core.sample_factors(), known)
+    actnn.QScheme.update_scale = True
+    step(model, 3 * X.flip(0))
+    assert not torch.equal(actnn.session_of(model)._core.sample_factors(), known)
+
+
+def test_indices_outside_the_data_set_are_refused():
+    actnn.config.use_gradient = True
+    actnn.QScheme.num_samples, actnn.QScheme.batch = 10, torch.arange(32)
+    model = actnn.QModule(Net())
+    with pytest.raises(ValueError, match="index 31 .allowed: 0 to 9"):
+        model(X)
+    actnn.QScheme.num_samples = 32
+    assert kept(model, 2).sites
+
+
+def test_allocate_perlayer():
+    model = converted("L3")
+    plans = kept(model, 5).plan.plans
+    actnn.QScheme.allocate_perlayer()
+    assert actnn.session_of(model).report().plan.plans == plans + 1
+    assert issubclass(actnn.QBNScheme, actnn.QScheme)
+
+
+def test_a_training_script_with_indices():
+    """In the style of ActNN's own: its loader, per-sample gradients, layers by hand, evaluation in between."""
+    torch.manual_seed(0)
+    labels = torch.arange(256) % 4
+    images = torch.randn(256, 3, 16, 16) + 2 * F.one_hot(labels, 4).float()[:, :3, None, None]
+    images *= torch.where(torch.rand(256) < 0.2, 5.0, 0.5)[:, None, None, None]
+    dataset = torch.utils.data.TensorDataset(images, labels)
+    actnn.set_optimization_level("L3")
+    actnn.config.activation_compression_bits = [2]
+    actnn.config.use_gradient = True
+    actnn.QScheme.num_samples = len(dataset)
+    loader = actnn.DataLoader(dataset, batch_size=32, shuffle=True)
+    model = actnn.QModule(Net())
+    optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
+    losses = []
+    for _ in range(3):
+        model.train()
+        for indices, (x, target) in loader:
+            actnn.QScheme.batch = indices
+            loss = F.cross_entropy(model(x), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        model.eval()
+        with torch.no_grad():
+            model(images[:64])
+    assert sum(losses[-4:]) < 0.5 * sum(losses[:4])
+    session = actnn.session_of(model)
+    factors = session._core.sample_factors()
+    assert bool((factors >= 0).all()) and factors.max() > 5 * factors.median()  # each was seen, and they differ
+    report = session.report()
+    assert report.plan.plans > 0 and any(spread.fewest < spread.most for spread in spreads(report))
+    assert report.bytes_before > 7 * report.bytes_after
+
+
 def test_group_size_pergroup_and_stochastic():
     def of_bn(**fields):
         return codecs(kept(converted(**fields)))["bn1: native_batch_norm.input"]

@@ -139,10 +139,11 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_adaptation_leaves_everything_as_it_was(net, scaled):
-    """Although the closure steps whatever can be stepped."""
+@pytest.mark.parametrize("early", [False, True])
+def test_adaptation_leaves_everything_as_it_was(net, scaled, early):
+    """Although the closure steps whatever can be stepped, a scheduler even before its optimizer."""
     optimizer = torch.optim.AdamW(net.parameters())
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 10)
     scaler = torch.amp.GradScaler("cpu", enabled=scaled)
     controller = Controller(net)
     controller.install_hook()
@@ -153,6 +154,8 @@ def test_adaptation_leaves_everything_as_it_was(net, scaled):
     def backprop():
         net.train()
         random.random()
+        if early:
+            scheduler.step()
         optimizer.zero_grad()
         scaler.scale(F.cross_entropy(net(X), Y)).backward()
         scaler.step(optimizer)

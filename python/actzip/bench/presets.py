@@ -7,7 +7,8 @@ from typing import Any
 from ..session import Session
 from .errors import BenchError
 
-OPTIONS = {"preset": str, "bits": float, "adapt": str, "interval": int, "min_elems": int}
+OPTIONS = {"preset": str, "bits": float, "adapt": str, "interval": int, "min_elems": int, "codec": str,
+           "max_bits": int}
 
 
 def options_of(preset: str) -> dict[str, Any]:

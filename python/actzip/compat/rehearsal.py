@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 
@@ -27,15 +27,19 @@ def _nothing(*_: object, **__: object) -> None:
 @contextlib.contextmanager
 def _no_steps() -> Iterator[None]:
     """Optimizers and gradient scalers end the closure before they change anything; schedulers stand still."""
-    handle = register_optimizer_step_pre_hook(_end)
-    scaler = torch.amp.GradScaler
-    try:
-        with mock.patch.multiple(scaler, step=_end, unscale_=_end, update=_nothing), \
-                mock.patch.object(LRScheduler, "step", _nothing), \
-                mock.patch.object(ReduceLROnPlateau, "step", _nothing):
-            yield
-    finally:
-        handle.remove()
+    with contextlib.ExitStack() as stack:
+        stack.callback(register_optimizer_step_pre_hook(_end).remove)
+        stack.enter_context(mock.patch.multiple(torch.amp.GradScaler, step=_end, unscale_=_end, update=_nothing))
+        for scheduler in _family(LRScheduler):
+            if "step" in vars(scheduler):
+                stack.enter_context(mock.patch.object(scheduler, "step", _nothing))
+        yield
+
+
+def _family(base: type) -> Iterator[type]:
+    yield base
+    for derived in base.__subclasses__():
+        yield from _family(derived)
 
 
 def rehearsed(closure: Callable[[], Any]) -> Callable[[], None]:

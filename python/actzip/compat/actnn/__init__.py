@@ -15,6 +15,7 @@ QModule(
 """
 
 from .conf import config, set_optimization_level
+from .dataloader import DataLoader
 from .layers import (
     QAvgPool2d,
     QBatchNorm1d,
@@ -39,7 +40,8 @@ from .roots import session_of
 from .utils import compute_tensor_bytes, exp_recorder, get_memory_usage
 
 __all__ = [
-    "QAvgPool2d", "QBNScheme", "QBatchNorm1d", "QBatchNorm2d", "QBatchNorm3d", "QConv1d", "QConv2d", "QConv3d",
+    "DataLoader", "QAvgPool2d", "QBNScheme", "QBatchNorm1d", "QBatchNorm2d", "QBatchNorm3d", "QConv1d", "QConv2d",
+    "QConv3d",
     "QConvTranspose1d", "QConvTranspose2d", "QConvTranspose3d", "QDropout", "QLinear", "QMaxPool2d", "QModule", "QReLU",
     "QScheme", "QSyncBatchNorm", "compute_tensor_bytes", "config", "exp_recorder", "get_memory_usage", "session_of",
     "set_optimization_level",

@@ -99,7 +99,7 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
         return
     session = root.session
     if config.use_gradient and QScheme.batch is not None:
-        session.samples(QScheme.batch)
+        session.samples(torch.as_tensor(QScheme.batch).cpu(), learn=QScheme.update_scale)
     torch.backends.cudnn.benchmark = config.cudnn_benchmark_conv2d
     session.__enter__()
     session._is_in_forward(module)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
-from ... import _C
+from ...session import Session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +21,9 @@ class Quantized:
 
 
 def _quantized(tensor: torch.Tensor, preset: str, seed: int) -> Quantized:
-    core = _C.Session(preset=preset, bits=None, min_elems=0, seed=seed, dry=False, only="", rules=[], adapt="",
-                      interval=0, codec="", max_bits=0)
-    pack, unpack = core.hook_pair()
-    packed: Any = pack(tensor.detach())
-    return Quantized(tensor.shape, tensor.dtype, core.live_bytes(), lambda: unpack(packed))
+    session = Session(preset=preset, min_elems=0, seed=seed)
+    packed = session._pack(tensor.detach())
+    return Quantized(tensor.shape, tensor.dtype, session.live_bytes, lambda: session._unpack(packed))
 
 
 def op_quantize(input: torch.Tensor, q_bits: int, seed: int = 0) -> Quantized:
