@@ -157,6 +157,7 @@ struct Kept {
   Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
   bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
   bool by_sample = false;                        ///< its samples have bits of their own
+  bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
   std::optional<TrialNoise> trial = {};          ///< if a plan may choose for it
@@ -217,7 +218,10 @@ class Session {
   /// Decides about one saved tensor and, if it is to be encoded, encodes it on `stream`. The tensor may be freed in the
   /// order of `stream` afterwards. Throws Error as encode() does, with the site's name, and on the CPU
   /// Error(index_out_of_bound); nothing is kept then.
-  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+  /// `source` is what was kept of another tensor, from which the adapter can compute this one. If that is as faithful
+  /// as this site asks, nothing is kept for it, and the result is `derived`; else the source's site learns what is
+  /// asked for, and keeps that from the next step on.
+  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source = nullptr);
 
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;

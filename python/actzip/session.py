@@ -84,9 +84,10 @@ class Session:
         codec: str = "",
         max_bits: int = 0,
     ) -> None:
-        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only,
-                                rules=list((rules or {}).items()), adapt=adapt, interval=interval,
-                                use_gradient=use_gradient, num_samples=num_samples, codec=codec, max_bits=max_bits)
+        self.options = {"preset": preset, "bits": bits, "min_elems": min_elems, "seed": seed, "dry": dry, "only": only,
+                        "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
+                        "num_samples": num_samples, "codec": codec, "max_bits": max_bits}
+        self._core = _C.Session(**{**self.options, "rules": list(self.options["rules"].items())})
         warn_of_level(preset)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
@@ -113,9 +114,7 @@ class Session:
         if self._lacks_samples and not self._has_warned:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
         needs_modules = _C.start_listening(self._core)  # learns from an observed step
-        if self._adapts and not self._has_warned and self._core.adds_much():
-            self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
-                       "(Session(bits=...)) or larger batches, and see session.report() for the sites")
+        self._warn_if_it_adds_much()
         model = self._model and self._model()
         _entered.scopes.append((self, () if model is None else self._look_at(model, needs_modules)))
 
@@ -128,6 +127,18 @@ class Session:
         for handle in _entered.scopes.pop()[1]:
             handle.remove()
         _C.stop_listening()
+
+    def _begin_layers(self) -> None:
+        """Begins a step of layers that keep for themselves; inside a scope that has happened."""
+        if self._adapts and not self._is_measuring:
+            self._measure_if_due()
+        _C.begin_step(self._core)
+        self._warn_if_it_adds_much()
+
+    def _warn_if_it_adds_much(self) -> None:
+        if self._adapts and not self._has_warned and self._core.adds_much():
+            self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
+                       "(Session(bits=...)) or larger batches, and see session.report() for the sites")
 
     def _look_at(self, model: torch.nn.Module, needs_modules: bool) -> tuple[Any, ...]:
         """Learns the model's parameters, again for each step: they may have been replaced or moved.

@@ -16,8 +16,8 @@ SiteId Session::site_named(const std::string& name) const { return state_->site_
 
 const std::string& Session::site_name(SiteId site) const { return state_->site_name(site); }
 
-Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
-  return state_->keep(site, tensor, stream, memory);
+Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {
+  return state_->keep(site, tensor, stream, memory, source);
 }
 
 bool Session::wants_observation() const { return state_->wants_observation(); }

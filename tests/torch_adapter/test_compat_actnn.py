@@ -97,7 +97,7 @@ def test_layers_by_hand_need_no_wrapper():
     model = Net(actnn)
     report = kept(model)
     assert report.steps == 3 and report.bytes_before > 4 * report.bytes_after
-    assert codecs(report)["bn1: native_batch_norm.input"] == "rotated:4"
+    assert codecs(report)["bn1: batch_norm.input"] == "rotated:4"
 
 
 def test_gradients_are_those_of_torch_at_l0():
@@ -188,12 +188,12 @@ def test_an_interrupted_forward_does_no_harm():
 def test_compress_activation():
     found = codecs(kept(converted(compress_activation=False)))
     assert not [codec for codec in found.values() if codec.startswith(("rotated", "affine"))]
-    assert found["pool: max_pool2d_with_indices.aux0"] == "index:bound=256"  # 8 bits, as there
+    assert found["pool: max_pool.aux0"] == "index:bound=4"  # of a window; there it is 8 bits
 
 
 def test_activation_compression_bits():
-    assert codecs(kept(converted(activation_compression_bits=[8])))["bn1: native_batch_norm.input"] == "affine:8:nearest"
-    assert codecs(kept(converted(activation_compression_bits=[2])))["bn1: native_batch_norm.input"] == "rotated:2"
+    assert codecs(kept(converted(activation_compression_bits=[8])))["bn1: batch_norm.input"] == "affine:8:nearest"
+    assert codecs(kept(converted(activation_compression_bits=[2])))["bn1: batch_norm.input"] == "rotated:2"
 
 
 @pytest.mark.parametrize("level", ["L2", "L3"])
@@ -237,11 +237,11 @@ def test_initial_bits():
 def test_adaptive_conv_scheme_and_adaptive_bn_scheme():
     report = kept(converted("L3", adaptive_conv_scheme=False), 6)
     planned = {site.op for site in report.sites if site.sensitivity is not None}
-    assert planned == {"native_batch_norm"} and codecs(report)["conv1: convolution.input"] == "rotated:2"
+    assert planned == {"batch_norm"} and codecs(report)["conv1: convolution.input"] == "rotated:2"
     report = kept(converted("L3", adaptive_bn_scheme=False), 6)
     planned = {site.op for site in report.sites if site.sensitivity is not None}
-    assert "native_batch_norm" not in planned and "convolution" in planned
-    assert codecs(report)["bn1: native_batch_norm.input"] == "rotated:2"
+    assert "batch_norm" not in planned and "convolution" in planned
+    assert codecs(report)["bn1: batch_norm.input"] == "rotated:2"
     assert kept(converted("L3", adaptive_conv_scheme=False, adaptive_bn_scheme=False)).preset == "actnn:L2"
 
 
@@ -276,6 +276,7 @@ def test_use_gradient_takes_what_the_loader_says():
 
 
 def test_update_scale():
+    actnn.set_optimization_level("L2.5")  # all layers have bits for samples, always
     actnn.config.use_gradient = True
     actnn.QScheme.num_samples, actnn.QScheme.batch = 32, torch.arange(32)
     model = actnn.QModule(Net())
@@ -345,7 +346,7 @@ def test_a_training_script_with_indices():
 
 def test_group_size_pergroup_and_stochastic():
     def of_bn(**fields):
-        return codecs(kept(converted(**fields)))["bn1: native_batch_norm.input"]
+        return codecs(kept(converted(**fields)))["bn1: batch_norm.input"]
 
     assert of_bn() == "rotated:4"
     assert of_bn(group_size=128) == "rotated:4:group=128"
@@ -382,6 +383,23 @@ def test_empty_cache_threshold(monkeypatch):
     assert not emptied
     step(converted(empty_cache_threshold=0.2))
     assert emptied == [1]
+
+
+def test_pipeline_threshold():
+    """Backward of a convolution in parts; its gradients are the same."""
+    def backward(**fields):
+        model = converted("L2", **fields)
+        torch.manual_seed(1)
+        loss = F.cross_entropy(model(X), Y)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            loss.backward()
+        count = sum(event.name == "aten::convolution_backward" for event in profile.events())
+        return count, [p.grad.clone() for p in model.parameters()]
+
+    whole, expected = backward()
+    parts, found = backward(pipeline_threshold=2**18)
+    assert parts > whole
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(expected, found))
 
 
 def test_debug_fields_come_from_the_environment(monkeypatch):

@@ -19,6 +19,7 @@
 #include "actzip/torch.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
+#include "layers.hpp"
 #include "operators.hpp"
 
 namespace py = pybind11;
@@ -344,6 +345,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("stop_listening", &stop_listening);
   module.def("policy_rows", &policy_rows);
   module.def("levels", &level_table);
+  bind_layers(module);
   module.def("expected_error",
              [](const std::string& codec) { return actzip::expected_error(actzip::parse_spec(codec)); });
 }

@@ -274,6 +274,10 @@ void stop_listening() {
   if (std::ranges::find(listeners, session) == listeners.end()) session->end_step();
 }
 
+bool is_listening(const SessionImpl* session) {
+  return std::ranges::find(t_state.listeners, session) != t_state.listeners.end();
+}
+
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters) {
   ThreadState& state = t_state;
   if (state.depth == 0) return {&unknown_operator(), {SlotCode::kOther}, nullptr, {}};

@@ -61,6 +61,9 @@ struct Saver {
 bool start_listening(SessionImpl* session);
 void stop_listening();
 
+/// Whether `session` listens on this thread: a scope of it is open.
+bool is_listening(const SessionImpl* session);
+
 /// Who saves `tensor` now, on this thread.
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters);
 

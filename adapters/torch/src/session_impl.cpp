@@ -111,6 +111,12 @@ bool SessionImpl::begin_step() {
   return !sequence_.begin();
 }
 
+void SessionImpl::begin_layer_step() {
+  begin_step();
+  observe_step();
+  end_step();
+}
+
 bool SessionImpl::observe_step() {
   const std::lock_guard lock(mutex_);
   if (stream_ || open_steps_ != 1 || !session_.wants_observation()) return false;
@@ -239,7 +245,31 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
-  const SiteSequence::Save place = place_of(saver);
+  Packed packed = pack_at(place_of(saver), tensor, saver, nullptr);
+  if (const auto save = packed.tried(); save && is_watched(tensor)) note_tried(*save, stream_);
+  return packed;
+}
+
+Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std::string* module,
+                         const Packed* source) {
+  SiteSequence::Save place;
+  {
+    const std::lock_guard lock(mutex_);
+    saw_module_ = true;
+    place.group = &group_of(saver, module);
+    place.id = next_in(*place.group, saver, module);
+  }
+  return pack_at(place, tensor, saver, source);
+}
+
+std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
+  if (!is_watched(tensor)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  return stream_;
+}
+
+Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver,
+                            const Packed* source) {
   SavedTensor saved = describe(tensor, saver, place);
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
@@ -250,19 +280,19 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
   if (saved.role == Role::activation) {
     const auto guard = guard_for(tensor.device());
     const ProfileRange range("encode", session_.site_name(place.id));
-    packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory());
+    packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
+                                 source != nullptr ? &source->kept_ : nullptr);
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   packed.site_ = place.id;
-  if (packed.kept_.trial && is_watched(tensor)) note_tried({place.id, packed.kept_.trial->error}, stream_);
   if (packed.kept_.by_sample) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;
   }
-  packed.shape_ = compact(saved.view.shape);
-  packed.type_ = tensor.scalar_type();
+  packed.shape_ = packed.is_derived() ? source->shape_ : compact(saved.view.shape);
+  packed.type_ = packed.is_derived() ? source->type_ : tensor.scalar_type();
   packed.device_ = tensor.device();
   record_on_current_stream(tensor.storage());
   return packed;

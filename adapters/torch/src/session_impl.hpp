@@ -27,12 +27,23 @@ class Packed {
   /// it was saved, compressed or not.
   [[nodiscard]] at::Tensor unpack() const;
 
+  /// Throws as unpack() does.
+  void check_version() const;
+
   /// The same; with noise on it, while that is tried out in an observed step.
   [[nodiscard]] at::Tensor unpack_as_tried() const { return as_tried(unpack(), site_, kept_.trial); }
 
+  /// Whether its values are kept in few bits, so that others may be derived from them.
+  [[nodiscard]] bool is_encoded() const { return kept_.how == Keep::encoded; }
+  /// Whether it restores the source that it was packed with, from which the tensor is to be computed.
+  [[nodiscard]] bool is_derived() const { return kept_.derived; }
+  /// What an observed step tries out in it, if anything.
+  [[nodiscard]] std::optional<TriedSave> tried() const {
+    return kept_.trial ? std::optional(TriedSave{site_, kept_.trial->error}) : std::nullopt;
+  }
+
  private:
   friend class SessionImpl;
-  void check_version() const;
   [[nodiscard]] at::Tensor restored() const;
 
   Kept kept_;
@@ -54,11 +65,17 @@ class SessionImpl {
   /// Gives whether modules are to be watched in this step: see SiteSequence.
   bool begin_step();
   void end_step();
+  /// A step without a scope, in which layers alone keep something.
+  void begin_layer_step();
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
   bool take_observation();
   Packed pack(const at::Tensor& tensor);
+  /// The same for a layer, which knows its module and what it saves. `source`: see actzip::Session::keep().
+  Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const Packed* source = nullptr);
+  /// Where layers report what is to be tried out; null unless the step is observed.
+  [[nodiscard]] std::shared_ptr<NoiseStream> observer(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
   const std::shared_ptr<SampleTable> samples;
@@ -85,6 +102,7 @@ class SessionImpl {
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
+  Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const Packed* source);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
   std::mutex mutex_;         ///< of everything below

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import difflib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 
@@ -56,9 +56,9 @@ class Config:
             return None
         return self._level[0]
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """All values; equal if nothing has changed, inside of lists too."""
-        values = (vars(self)[name] for name in self._fields)
+    def snapshot(self, without: Collection[str] = ()) -> tuple[Any, ...]:
+        """All values, but for some; equal if nothing has changed, inside of lists too."""
+        values = (vars(self)[name] for name in self._fields if name not in without)
         return tuple(tuple(value) if isinstance(value, list) else value for value in values)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,15 +1,31 @@
-"""ActNN's layers: torch's, with a ``group=`` that says which entry of ``activation_compression_bits`` is theirs."""
+"""ActNN's layers: actzip's, with a ``group=`` that says which entry of ``activation_compression_bits`` is theirs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import nn as base
-
+from ... import nn as base
+from ...nn.binding import CompressedLayer
 from . import roots
+from .conf import config
 
 
-class _Grouped:
+class _Plain:
+    """A layer that keeps a bit, an index or a shape; its name is ActNN's."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        roots.watch()
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        torchs_own = super(CompressedLayer, self)
+        return (super() if config.training else torchs_own).forward(*args, **options)
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+
+class _Grouped(_Plain):
     """A layer with values to keep."""
 
     group = 0
@@ -17,15 +33,6 @@ class _Grouped:
     def __init__(self, *args: Any, group: int = 0, **options: Any) -> None:
         super().__init__(*args, **options)
         self.group = group
-        roots.watch()
-
-
-class _Plain:
-    """A layer that keeps a bit, an index or a shape."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        roots.watch()
 
 
 class QConv1d(_Grouped, base.Conv1d):

@@ -13,9 +13,15 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from ...convert import Conversion
+from ...nn.binding import Binding, CompressedLayer
 from ...session import Session
 from .conf import config, session_options
 from .qscheme import QScheme
+
+
+#: Fields that a session need not know.
+_READ_LATER = ("training", "cudnn_benchmark_conv2d", "empty_cache_threshold", "debug_memory_model", "debug_speed")
 
 
 class Root:
@@ -31,15 +37,21 @@ class Root:
 
     @property
     def session(self) -> Session:
-        made_for = (config.snapshot(), QScheme.num_samples)
+        made_for = (config.snapshot(without=_READ_LATER), QScheme.num_samples)
         if self._session is None or self._made_for != made_for:
             self._made_for = made_for
-            self._session = Session(self._module(), **session_options(self._groups(), QScheme.num_samples))
+            self._session = self._make_session(self._module())
         return self._session
 
-    def _groups(self) -> dict[str, int]:
-        """Of its layers, by name, where they are not 0."""
-        return {name: child.group for name, child in self._module().named_modules() if getattr(child, "group", 0)}
+    def _make_session(self, module: torch.nn.Module) -> Session:
+        """And tells the layers, which keep with it."""
+        layers = {name: child for name, child in module.named_modules() if isinstance(child, CompressedLayer)}
+        groups = {name: child.group for name, child in layers.items() if getattr(child, "group", 0)}
+        session = Session(module, **session_options(groups, QScheme.num_samples))
+        conversion = Conversion(session, derive=True, pipeline_threshold=int(config.pipeline_threshold or 0))
+        for name, child in layers.items():
+            child._actzip = Binding(conversion, name)
+        return session
 
 
 class _Running(threading.local):
