@@ -130,7 +130,8 @@ class Session:
         With ``use_gradient`` each is known by its index from epoch to epoch. Without, the session learns how many
         samples the batch has, which it cannot see where a batch of texts comes as a batch of tokens.
         """
-        self._core.set_samples(torch.as_tensor(indices))
+        is_tensor = isinstance(indices, torch.Tensor)
+        self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"))
         self._lacks_samples = False
 
     def measure(self, closure: Callable[[], Any]) -> None:
