@@ -256,7 +256,7 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
   }
   packed.site_ = place.id;
   if (packed.kept_.trial && is_watched(tensor)) note_tried({place.id, packed.kept_.trial->error}, stream_);
-  if (packed.kept_.by_sample) samples->watch(tensor);
+  if (packed.kept_.by_sample && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;

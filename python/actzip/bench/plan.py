@@ -21,6 +21,7 @@ import torch
 from .. import _C
 from ..measure import Holding, Measurement
 from ..session import Session
+from ..unchanged import unchanged
 from . import devices, machine, small_models
 from .data import find_folder
 from .errors import BenchError
@@ -133,6 +134,8 @@ class Planned:
                                 use_gradient=use_gradient, num_samples=samples)
         self._loss, self._samples = loss, samples
         self.measurement = Measurement(self._session, model, self._step)
+        with unchanged(model):
+            self._step()  # gradients of samples are learned in steps that are no trials
         self.measurement.holdings()
         for _ in range(draws):  # by now it has learned what is shared
             self.holdings = self.measurement.observe()
