@@ -239,6 +239,8 @@ class Session {
   /// Steps are trials until none is set: they count for no interval.
   void set_trial(std::optional<Trial> trial);
 
+  [[nodiscard]] bool is_trial() const;
+
   /// The variance of the whole gradient, relative to its square, that somebody measured with the bits of now.
   void set_measured_variance(double variance);
 

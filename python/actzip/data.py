@@ -52,7 +52,7 @@ class _Collate:
 
     def __call__(self, pairs: list[tuple[int, Any]]) -> tuple[torch.Tensor, Any]:
         indices, items = zip(*pairs)
-        return torch.tensor(indices), self._collate(list(items))
+        return torch.tensor(indices, device="cpu"), self._collate(list(items))
 
 
 class _Convert:
@@ -63,7 +63,7 @@ class _Convert:
 
     def __call__(self, pair: tuple[int, Any]) -> tuple[torch.Tensor, Any]:
         index, item = pair
-        return torch.as_tensor(index).reshape(-1), self._convert(item)
+        return torch.tensor([index], device="cpu"), self._convert(item)
 
 
 class DataLoader(_DataLoader):

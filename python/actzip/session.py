@@ -162,7 +162,8 @@ class Session:
         samples the batch has, which it cannot see where a batch of texts comes as a batch of tokens. Unless it is to
         ``learn``, what is known of them serves the step, and stays as it is.
         """
-        self._core.set_samples(torch.as_tensor(indices), learn)
+        is_tensor = isinstance(indices, torch.Tensor)
+        self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"), learn)
         self._lacks_samples = False
 
     def measure(self, closure: Callable[[], Any]) -> None:

@@ -30,6 +30,8 @@ bool Session::learn(const Observation& observation) { return state_->learn(obser
 
 void Session::set_trial(std::optional<Trial> trial) { state_->set_trial(std::move(trial)); }
 
+bool Session::is_trial() const { return state_->is_trial(); }
+
 void Session::set_measured_variance(double variance) { state_->set_measured_variance(variance); }
 
 bool Session::adapts() const { return state_->adapts(); }

@@ -109,6 +109,7 @@ class State : public std::enable_shared_from_this<State> {
   void note_observed();
   bool learn(const Observation& observation);
   void set_trial(std::optional<Trial> trial);
+  [[nodiscard]] bool is_trial() const { return has_trial_; }
   void set_measured_variance(double variance);
   bool adds_much();
   [[nodiscard]] bool adapts() const { return adaptation_.is_on(); }

@@ -5,11 +5,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/lerp.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -20,6 +23,9 @@
 namespace actzip::torch {
 
 namespace {
+
+/// Gradients of neighbouring layers differ a little; more than these tell no more.
+constexpr std::size_t kMostWatched = 4;
 
 [[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::invalid_spec, "samples: " + text); }
 
@@ -52,19 +58,20 @@ at::Tensor squares_by_sample(const at::Tensor& gradient, std::int64_t count) {
 
 class SampleTable::Hook final : public ::torch::autograd::FunctionPreHook {
  public:
-  Hook(std::shared_ptr<SampleTable> statistics, at::Tensor indices, std::uint32_t output)
-      : statistics_(std::move(statistics)), indices_(std::move(indices)), output_(output) {}
+  Hook(std::shared_ptr<SampleTable> table, at::Tensor indices, std::uint32_t output, double share)
+      : table_(std::move(table)), indices_(std::move(indices)), output_(output), share_(share) {}
   ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& gradients) override {
     if (output_ < gradients.size() && gradients[output_].defined()) {
-      statistics_->update(indices_, gradients[output_]);
+      table_->update(indices_, gradients[output_], share_);
     }
     return gradients;
   }
 
  private:
-  std::shared_ptr<SampleTable> statistics_;
+  std::shared_ptr<SampleTable> table_;
   at::Tensor indices_;
   std::uint32_t output_;
+  double share_;
 };
 
 void SampleTable::set_next(const at::Tensor& indices, bool learns) {
@@ -109,25 +116,32 @@ BatchSamples SampleTable::batch(c10::Device device) {
 void SampleTable::watch(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   if (!learns_ || !factors_.defined() || tensor.dim() == 0 || tensor.size(0) % count_ != 0 || !tensor.grad_fn()) return;
-  watched_ = tensor.grad_fn();
-  watched_output_ = static_cast<std::uint32_t>(tensor.output_nr());
+  const auto is_same = [&](const Watched& other) { return other.node == tensor.grad_fn(); };
+  if (std::ranges::any_of(watched_, is_same)) return;
+  watched_.push_back({tensor.grad_fn(), static_cast<std::uint32_t>(tensor.output_nr())});
+  if (watched_.size() > kMostWatched) watched_.pop_front();
 }
 
 void SampleTable::end_step() {
   const std::lock_guard lock(mutex_);
-  const Node node = std::exchange(watched_, {});
-  if (node) node->add_pre_hook(std::make_unique<Hook>(shared_from_this(), indices_, watched_output_));
+  const auto watched = std::exchange(watched_, {});
+  if (watched.empty()) return;
+  // After all of them half of what was known is left.
+  const double share = 1.0 - std::pow(0.5, 1.0 / static_cast<double>(watched.size()));
+  for (const Watched& one : watched) {
+    one.node->add_pre_hook(std::make_unique<Hook>(shared_from_this(), indices_, one.output, share));
+  }
 }
 
-/// A running mean, half old and half new. What overflowed, as a loss scaler lets it now and then, tells nothing.
-void SampleTable::update(const at::Tensor& indices, const at::Tensor& gradient) {
+/// A running mean. What overflowed, as a loss scaler lets it now and then, tells nothing.
+void SampleTable::update(const at::Tensor& indices, const at::Tensor& gradient, double share) {
   const at::NoGradGuard no_graph;
   const std::lock_guard lock(mutex_);
   if (indices.numel() == 0 || gradient.dim() == 0 || gradient.size(0) % indices.numel() != 0) return;
   const at::Tensor squares = squares_by_sample(gradient, indices.numel());
   const at::Tensor relative = squares / squares.mean();
   const at::Tensor old = table_.index_select(0, indices);
-  const at::Tensor mean = at::where(old < 0, relative, (old + relative) / 2);
+  const at::Tensor mean = at::where(old < 0, relative, at::lerp(old, relative, share));
   table_.index_copy_(0, indices, at::where(at::isfinite(relative), mean, old));
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,7 +32,7 @@ class SampleTable : public std::enable_shared_from_this<SampleTable> {
   /// The samples of this step for a tensor on `device`.
   BatchSamples batch(c10::Device device);
 
-  /// `tensor` holds samples of this step. Of all that are named the last one's gradient is looked at.
+  /// `tensor` holds samples of this step. Of all that are named the gradients of the last few are looked at.
   void watch(const at::Tensor& tensor);
 
   void end_step();
@@ -44,22 +45,25 @@ class SampleTable : public std::enable_shared_from_this<SampleTable> {
 
  private:
   using Node = std::decay_t<decltype(at::Tensor().grad_fn())>;
+  struct Watched {
+    Node node;
+    std::uint32_t output = 0;
+  };
   class Hook;
 
   void upload();
-  void update(const at::Tensor& indices, const at::Tensor& gradient);
+  void update(const at::Tensor& indices, const at::Tensor& gradient, double share);
 
   const std::int64_t num_samples_;
-  mutable std::mutex mutex_;  ///< of everything below
-  at::Tensor next_;           ///< on the CPU; undefined if nobody has named the samples of the coming step
-  std::int64_t count_ = 0;    ///< of this step; 0 if not known
-  bool next_learns_ = true;   ///< the coming step
-  bool learns_ = true;        ///< this step
-  at::Tensor table_;          ///< by sample; -1: not seen yet. On the device of the first tensor that asked
-  at::Tensor indices_;        ///< of this step, or of the coming one, beside the table
-  at::Tensor factors_;        ///< of this step
-  Node watched_;
-  std::uint32_t watched_output_ = 0;
+  mutable std::mutex mutex_;     ///< of everything below
+  at::Tensor next_;              ///< on the CPU; undefined if nobody has named the samples of the coming step
+  std::int64_t count_ = 0;       ///< of this step; 0 if not known
+  bool next_learns_ = true;      ///< the coming step
+  bool learns_ = true;           ///< this step
+  at::Tensor table_;             ///< by sample; -1: not seen yet. On the device of the first tensor that asked
+  at::Tensor indices_;           ///< of this step, or of the coming one, beside the table
+  at::Tensor factors_;           ///< of this step
+  std::deque<Watched> watched_;  ///< in this step, the last ones
 };
 
 }  // namespace actzip::torch
