@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +18,6 @@ from .session import Session
 #: torch's class and ours.
 LAYERS: dict[type[nn.Module], type[nn.Module]] = {
     getattr(nn, name): getattr(compressed, name) for name in compressed.__all__}
-
-#: Layers of other packages that are one of torch's under another name, by the whole name of their class, and the
-#: method that makes what ours needs to know of it.
-LOOKALIKES: dict[str, type[nn.Module]] = {}
 
 
 class Conversion:
@@ -128,6 +125,9 @@ def _replacement(cls: type[nn.Module], module: nn.Module) -> type[nn.Module] | N
         return cls  # made by hand; it is bound
     if parametrize.is_parametrized(module) and cls.__bases__[0] in LAYERS:
         return _rebased(cls, LAYERS[cls.__bases__[0]])
+    if cls.__module__ == "transformers.activations":
+        from .nn import transformers
+        return transformers.replacement(module)
     return None
 
 
@@ -140,6 +140,8 @@ def _rebased(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
 def restore(model: nn.Module) -> nn.Module:
     """Undoes :func:`convert`: the modules are torch's again. Weights, buffers and pending backwards stay."""
     originals = {ours: theirs for theirs, ours in LAYERS.items()}
+    if "actzip.nn.transformers" in sys.modules:
+        originals |= sys.modules["actzip.nn.transformers"].ORIGINALS
     for module in model.modules():
         for key in [key for key, hook in module._forward_pre_hooks.items() if isinstance(hook, StepHook)]:
             del module._forward_pre_hooks[key]

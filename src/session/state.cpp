@@ -318,15 +318,14 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
             .blob = found.blob};
   }
   outcome.before = found.weaker != nullptr ? 0 : bytes;  // the same memory counts once
-  const Blob* source = want.how == Keep::encoded ? target.source : nullptr;
   // A plan has chosen for both; else nobody is to be served worse than if it was kept.
-  const bool has_plane = found.weaker != nullptr && found.weaker_want.not_negative;
-  const Want of_source = has_plane && !adaptation_.is_on() ? without_plane(want) : want;
+  const bool after_relu = found.weaker != nullptr && found.weaker_want.not_negative;
+  const Want of_source = after_relu && !adaptation_.is_on() ? without_plane(want) : want;
+  const Blob* source = want.how == Keep::encoded ? target.source : nullptr;
   if (source != nullptr && serves(source->have, of_source)) {
     outcome.kind = Outcome::Kind::derived;
     outcome.shared_with = &source->site->name;
-    if (options_.dry) return {};
-    return {.how = Keep::encoded, .derived = true, .blob = source->shared_from_this()};
+    return derived_from(*source, site, std::move(keys), {want.how, want.spec, after_relu});
   }
   outcome.after = bytes;
   if (source != nullptr) teach(*source, of_source);
@@ -342,17 +341,32 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     if (!options_.dry) blob = encode_blob(site, tensor, have.spec, segments, target.stream, target.memory);
   }
   const Keep how = blob ? Keep::encoded : Keep::as_is;
-  if (!blob) {
-    Blob::Contents nothing;
-    nothing.site = &site.name;
-    blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
-  }
+  if (!blob) blob = empty_blob(site);
   blob->keys = std::move(keys);
   blob->want = want;
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
   blob->site = &site;
   shared.insert(*blob);
   return {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(choice, *blob), .blob = blob};
+}
+
+Kept State::derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want) {
+  auto mark = empty_blob(site);
+  mark->keys = std::move(keys);
+  mark->want = want;
+  mark->have = {Keep::shape_only, Copy{}};
+  shared.insert(*mark);
+  if (options_.dry) return {.mark = mark};
+  return {.how = Keep::encoded, .derived = true, .blob = source.shared_from_this(), .mark = mark};
+}
+
+/// Stands in the table of shares for memory of which nothing is encoded.
+std::shared_ptr<Blob> State::empty_blob(Site& site) {
+  Blob::Contents nothing;
+  nothing.site = &site.name;
+  auto blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
+  blob->site = &site;
+  return blob;
 }
 
 /// Memory that several sites save is kept once, as the most faithful of them asks. The first of them cannot know; so

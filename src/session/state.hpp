@@ -138,6 +138,8 @@ class State : public std::enable_shared_from_this<State> {
     const Blob* source;  ///< null if there is nothing
   };
   Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Target& target, Outcome& outcome);
+  Kept derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want);
+  std::shared_ptr<Blob> empty_blob(Site& site);
   void teach(const Blob& source, const Want& want);
   static void ask(Site& site, const Want& own, const Want& want);
   Want to_store(const Site& site, const Want& want, const Found& found);

@@ -278,6 +278,11 @@ bool is_listening(const SessionImpl* session) {
   return std::ranges::find(t_state.listeners, session) != t_state.listeners.end();
 }
 
+Unheard::Unheard() {
+  if (t_state.listeners.empty() || at::hasGlobalCallbacks()) return;
+  if (at::get_record_function_tls_().sorted_tls_callbacks_.size() == 1) guard_.emplace(false);
+}
+
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters) {
   ThreadState& state = t_state;
   if (state.depth == 0) return {&unknown_operator(), {SlotCode::kOther}, nullptr, {}};

@@ -102,6 +102,7 @@ class Forward {
 
  private:
   const Layer& layer_;
+  Unheard unheard_;  ///< an open scope need not look at a layer's operators: nothing of them is saved
   std::shared_ptr<SessionImpl> session_;
   const std::string* path_ = nullptr;
   NodePtr node_;

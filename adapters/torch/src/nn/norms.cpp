@@ -31,6 +31,10 @@ const OperatorInfo kRmsNorm{"_fused_rms_norm", {"input"}};
 
 bool needs_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 /// Lets those that follow derive their input, if what is kept is worth it.
 void offer_recipe(LayerNode& node, const at::Tensor& result, Recipe recipe) {
   if (!recipe.source.is_encoded()) return;
@@ -347,13 +351,13 @@ Result rms_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef sha
           return rms_norm_gradients(gradient, values, rstd, now.weight, static_cast<std::int64_t>(sizes.size()));
         }
         auto [for_input, for_weight] =
-            at::_fused_rms_norm_backward(gradient, values, sizes, rstd, now.weight, {mask[0], mask[1]});
+            at::_fused_rms_norm_backward(gradient, values, sizes, rstd, if_defined(now.weight), {mask[0], mask[1]});
         return {for_input, for_weight};
       });
   at::Tensor result;
   {
     const BelowAutograd below;
-    std::tie(result, node->rstd) = at::_fused_rms_norm(x, shape, own, eps);
+    std::tie(result, node->rstd) = at::_fused_rms_norm(x, shape, if_defined(own), eps);
   }
   node->input = forward.keep(kRmsNorm, {0}, x, row_facts(x));
   forward.connect(node, {x, own}, result);
