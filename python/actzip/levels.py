@@ -29,6 +29,12 @@ LEVELS = {fields["name"]: Level(**fields) for fields in _C.levels()}
 _warned: set[str] = set()
 
 
+def chunk_bytes_of(preset: str) -> int:
+    """From how many bytes on a convolution's backward is done in parts; 0: never."""
+    level = LEVELS.get(preset)
+    return level.chunk_bytes if level else 0
+
+
 def warn_of_level(preset: str) -> None:
     """Once for each level that runs without its host part."""
     level = LEVELS.get(preset)

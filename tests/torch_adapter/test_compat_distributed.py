@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 SAMPLES, STEPS = 32, 4
+needs_gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
 
 
 def make():
@@ -38,6 +39,25 @@ def train(model, part):
     return torch.cat([p.grad.flatten() for p in model.parameters()]), actnn.session_of(model)._core.sample_factors()
 
 
+def normed():
+    """With batch norms over the batches of all processes."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
+    return actnn.QModule(nn.SyncBatchNorm.convert_sync_batchnorm(model)), model
+
+
+def sync_process(rank, folder, results):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    actnn.set_optimization_level("L0")
+    model, _ = normed()
+    assert isinstance(model.model[1], actnn.QSyncBatchNorm)
+    x, y = data()
+    model = DistributedDataParallel(model)
+    F.cross_entropy(model(x[rank::2]), y[rank::2]).backward()
+    results[rank] = torch.cat([p.grad.flatten() for p in model.parameters()]).tolist()
+    dist.destroy_process_group()
+
+
 def process(rank, folder, results):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     model = DistributedDataParallel(actnn.QModule(make()))
@@ -46,7 +66,21 @@ def process(rank, folder, results):
     dist.destroy_process_group()
 
 
-@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
+@needs_gloo
+def test_batch_norms_of_two_processes_are_as_one(tmp_path):
+    """Layers of torch's refuse this on the CPU."""
+    results = mp.Manager().dict()
+    mp.spawn(sync_process, (str(tmp_path), results), nprocs=2)
+    _, plain = normed()
+    plain = nn.Sequential(*(nn.BatchNorm2d(8) if isinstance(layer, nn.SyncBatchNorm) else layer for layer in plain))
+    x, y = data()
+    F.cross_entropy(plain(x), y).backward()
+    expected = torch.cat([p.grad.flatten() for p in plain.parameters()])
+    for rank in range(2):
+        assert torch.allclose(torch.tensor(results[rank]), expected, atol=1e-5, rtol=1e-3)
+
+
+@needs_gloo
 def test_two_processes_are_as_one(tmp_path):
     results = mp.Manager().dict()
     mp.spawn(process, (str(tmp_path), results), nprocs=2)

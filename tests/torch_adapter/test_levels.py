@@ -123,6 +123,29 @@ def test_samples_that_matter_more_get_more_bits(reports):
         assert all(site.sample_bits is None for site in reports[level].sites)
 
 
+def of_layers(preset):
+    """Of a converted model, whose layers keep for themselves."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+                          nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(),
+                          nn.Linear(16 * 8 * 8, 10))
+    actzip.convert(model, preset=preset)
+    for _ in range(6):
+        model.zero_grad()
+        F.cross_entropy(model(X), Y).backward()
+    return model, actzip.session_of(model).report()
+
+
+def test_converted_models_have_levels_too():
+    held = {level: of_layers(f"actnn:{level}")[1].bytes_after for level in ("L0", "L1", "L2", "L3")}
+    assert held["L0"] > 1.3 * held["L1"] > 1.3 * 1.3 * held["L2"] > 1.3**3 * held["L3"]
+    model, report = of_layers("actnn:L3.1")
+    assert actzip.conversion_of(model).pipeline_threshold == 3 * 2**30 and report.preset == "actnn:L3.1"
+    assert report.plan.plans > 0 and any(site.sample_bits is not None for site in report.sites)
+    assert actzip.conversion_of(of_layers("actnn:L3")[0]).pipeline_threshold == 0
+    assert actzip.conversion_of(actzip.convert(model, preset="actnn:L3.1", pipeline_threshold=5)).pipeline_threshold == 5
+
+
 def test_bits_of_a_level_can_be_chosen():
     assert kept("actnn:L3", bits=1.5).plan.budget_bits == 1.5
     assert values(kept("actnn:L2", bits=8))["norm1: native_batch_norm.input"].codec == "affine:8:nearest"
