@@ -5,6 +5,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "actzip/backend.hpp"
@@ -237,6 +239,18 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   return saved;
 }
 
+namespace {
+
+/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
+/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
+/// below.
+TriedSave tried_save(SiteId site, const TrialNoise& trial) {
+  constexpr double kLeast = 0x1p-14;
+  return {site, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
+}
+
+}  // namespace
+
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
   const SiteSequence::Save place = place_of(saver);
@@ -255,7 +269,7 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   packed.site_ = place.id;
-  if (packed.kept_.trial && is_watched(tensor)) note_tried({place.id, packed.kept_.trial->error}, stream_);
+  if (packed.kept_.trial && is_watched(tensor)) note_tried(tried_save(place.id, *packed.kept_.trial), stream_);
   if (packed.kept_.by_sample && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
