@@ -33,11 +33,11 @@ struct SegmentSummary {
 };
 
 /// The weight of each segment: its energy around the means of its groups, which the errors of the codecs are
-/// proportional to, times its factor.
+/// proportional to, times its factor; without factors the root of its energy, see docs/plan.md.
 ///
 /// The energy is estimated from whole groups of 256 elements at equal distances: all of a few, one in nine of many.
 /// `src` is dense, of a floating type; `weights` has one binary32 number for each segment, which divide the elements
-/// and have 256 or more each. `factors` has as many, or none: all 1. Throws Error: unsupported_dtype, invalid_view,
+/// and have 256 or more each. `factors` has as many, or none. Throws Error: unsupported_dtype, invalid_view,
 /// invalid_segments, wrong_size, misaligned, device_mismatch, backend_unavailable, cuda_failure.
 void weigh_segments(const ConstTensorView& src, ConstByteSpan factors, ByteSpan weights, const Stream& stream);
 

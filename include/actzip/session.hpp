@@ -126,9 +126,18 @@ enum class Role : std::uint8_t {
 /// The samples of a batch.
 struct BatchSamples {
   std::int64_t count = 0;  ///< 0: not known; what dimension 0 counts is taken for them
-  /// For each how much noise in it does to the gradient, beside the others; null: all the same. On the tensor's device,
+  /// For each how much noise in it does to the gradient, beside the others; null: not known. On the tensor's device,
   /// and valid as the tensor is.
   const float* factors = nullptr;
+};
+
+/// An operator that encodes what it reads anyway, in one pass with its own work.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+
+  /// Does what encode() does with the saved tensor, and gives true; or does nothing, and gives false.
+  virtual bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) = 0;
 };
 
 /// A tensor that is about to be saved, as an adapter describes it.
@@ -142,14 +151,16 @@ struct SavedTensor {
   Identity source;       ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
   BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
   OperatorFacts facts;
+  Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
 };
 
 class Blob;
 
 /// Noise by which it is tried out how much of the gradient's variance comes from a site.
 struct TrialNoise {
-  CodecSpec spec;      ///< what a restored tensor is encoded with once more
-  double error = 0.0;  ///< squared error that this makes, relative to what was saved
+  CodecSpec spec;           ///< what a restored tensor is encoded with once more
+  double error = 0.0;       ///< squared error that this makes, relative to what was saved
+  double kept_error = 0.0;  ///< the same of what is kept anyway
 };
 
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
@@ -176,7 +187,7 @@ struct Observation {
   /// Of the whole gradient over batches, relative to its square; none if not known.
   std::optional<double> gradient_variance = {};
   /// Of these figures beside what was known before: one step is one sample of what changes slowly.
-  double weight = 1.0 / 3.0;
+  double weight = 0.5;
 };
 
 /// A step that is made again and again to measure: the same seeds each time, but for some sites.
@@ -192,6 +203,18 @@ struct Trial {
 /// Requires kept.how == encoded. Throws Error as decode() does, with the site's name; and Error(index_out_of_bound) if
 /// it is known by now that an index which this site kept lay outside its bound.
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
+
+/// The bytes of a Kept, for whoever decodes them in one pass with its own work.
+struct Encoding {
+  CodecSpec spec;
+  ConstByteSpan bytes;
+  Seed seed;
+  Segments segments;  ///< samples with bits of their own, or one
+  Allocation owner;   ///< of the bytes
+};
+
+/// Bytes that are ready on `stream`, which is on the device of the encoding. Requires kept.how == encoded.
+Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory);
 
 namespace session {
 class State;

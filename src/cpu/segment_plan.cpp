@@ -33,7 +33,8 @@ void weigh_one(const codec::WeighJob& job, std::int64_t segment) {
   const auto sample = math::GroupSample::of(job.segment_elems);
   double energy = 0.0;
   for (std::int64_t i = 0; i < sample.count; ++i) energy += group_energy<Type>(elements + sample.first(i));
-  job.weights[segment] = static_cast<float>(energy) * (job.factors != nullptr ? job.factors[segment] : 1.0F);
+  const float* factor = job.factors != nullptr ? job.factors + segment : nullptr;
+  job.weights[segment] = math::segment_weight(static_cast<float>(energy), factor);
 }
 
 /// The least limit above which there are no more bits to buy than `bits`.

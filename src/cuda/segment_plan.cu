@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kSumThreads)
     }
   }
   const float all = block_sum(energy).all;
-  if (threadIdx.x == 0) weights[blockIdx.x] = all * (factors != nullptr ? factors[blockIdx.x] : 1.0F);
+  const float* const factor = factors != nullptr ? factors + blockIdx.x : nullptr;
+  if (threadIdx.x == 0) weights[blockIdx.x] = math::segment_weight(all, factor);
 }
 
 /// The weights of a plan, in shared memory, and what all threads of its block do with them together.

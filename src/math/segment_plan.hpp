@@ -2,6 +2,8 @@
 // are bought. docs/plan.md has the mathematics.
 #pragma once
 
+#include <math.h>  // NOLINT(modernize-deprecated-headers): sqrtf on host and device
+
 #include <cstdint>
 
 #include "macros.hpp"
@@ -27,6 +29,12 @@ struct GroupSample {
   /// Its element in the segment.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t first(std::int64_t i) const { return i * distance * kGroup; }
 };
+
+/// What noise in a segment does to the gradient, beside others. Where nothing is known of gradients, large segments
+/// have rather small ones (docs/plan.md): then it is the root.
+ACTZIP_HD float segment_weight(float energy, const float* factor) {
+  return factor != nullptr ? energy * *factor : sqrtf(energy);
+}
 
 /// A weight that can be computed with: products stay finite, and what is no number counts for nothing.
 ACTZIP_HD constexpr float usable_weight(float weight) {

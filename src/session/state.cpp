@@ -102,42 +102,6 @@ void DecodeCache::forget(const Blob& blob) {
   key_ = {};
 }
 
-namespace {
-
-std::atomic_ref<std::uint32_t> value_of(const Allocation& word) {
-  return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(word.data));
-}
-
-}  // namespace
-
-ByteSpan OverflowFlags::flag(const Site& site, const Stream& stream, Memory& memory) {
-  const std::lock_guard lock(mutex_);
-  auto found = std::ranges::find_if(
-      flags_, [&](const Flag& flag) { return flag.site == &site && flag.device == stream.device(); });
-  if (found == flags_.end()) {
-    Allocation word = memory.allocate_visible(sizeof(std::uint32_t), stream);
-    found = flags_.insert(found, {&site, stream.device(), std::move(word)});
-  }
-  return {found->word.data, found->word.size, found->device};
-}
-
-void OverflowFlags::check() {
-  const std::lock_guard lock(mutex_);
-  for (const Flag& flag : flags_) {
-    if (value_of(flag.word).exchange(0) == 0) continue;
-    raised_ = true;
-    throw Error(ErrorCode::index_out_of_bound,
-                fmt::format("{}: an index outside the bound that the operator's arguments state; gradients that use it "
-                            "are wrong",
-                            flag.site->name));
-  }
-}
-
-bool OverflowFlags::raised() {
-  const std::lock_guard lock(mutex_);
-  return raised_ || std::ranges::any_of(flags_, [](const Flag& flag) { return value_of(flag.word).load() != 0; });
-}
-
 State::State(const SessionOptions& options)
     : preset_(options.preset),
       options_(written_out(options)),
@@ -391,9 +355,9 @@ void State::ask(Site& site, const Want& own, const Want& want) {
   if (serves(want, own) && (!site.asked || serves(want, *site.asked))) site.asked = want;
 }
 
-/// What a user asked for is left as it is, and so is noise that is tried.
+/// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
 Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
-  if (!by_sample_ || site.row->treatment == Treatment::ruled) return {};
+  if (!by_sample_ || site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
   if (has_trial_) {
     const std::lock_guard lock(mutex_);
     if (is_tried(site)) return {};
@@ -422,12 +386,12 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
     contents.bytes = store::device_store().reserve(size, stream, memory);
     const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
     const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
-    const ByteSpan bytes(contents.bytes.data, size, stream.device());
-    if (segments.total_bits == 0) {
-      encode(spec, tensor.view, bytes, contents.seed, stream, Segments{}, flag);
-    } else {
+    const ByteSpan dst(contents.bytes.data, size, stream.device());
+    if (segments.total_bits != 0) {
       SegmentSummary* summary = next_summary(site, stream, memory);
-      encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, bytes, contents.seed, stream, memory);
+      encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, dst, contents.seed, stream, memory);
+    } else if (tensor.encoder == nullptr || !tensor.encoder->encode(spec, dst, contents.seed, stream)) {
+      encode(spec, tensor.view, dst, contents.seed, stream, Segments{}, flag);
     }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));

@@ -119,7 +119,8 @@ class SampleSession : public ::testing::Test {
 
   std::optional<Session> session_;
   std::vector<float> values_;
-  BatchSamples samples_;
+  std::vector<float> factors_ = std::vector<float>(kSamples, 1.0F);
+  BatchSamples samples_{.count = kSamples, .factors = factors_.data()};
   PlainMemory memory_;
 
  private:
@@ -146,13 +147,11 @@ TEST_F(SampleSession, GivesBitsToTheSamplesThatMatter) {
 }
 
 TEST_F(SampleSession, TakesFactorsIntoAccount) {
-  std::vector<float> factors(kSamples, 1.0F);
-  factors[1] = 1e6F;
-  samples_ = {.count = kSamples, .factors = factors.data()};
+  factors_[1] = 1e6F;
   session_.emplace(SessionOptions{.adapt = "sample"});
   session_->begin_step();
   const auto with = errors(keep("a", "convolution", "input"));
-  samples_ = {};
+  factors_[1] = 1.0F;
   session_.emplace(SessionOptions{.adapt = "sample"});
   session_->begin_step();
   const auto without = errors(keep("a", "convolution", "input"));

@@ -142,6 +142,8 @@ TEST(SegmentPlan, WeightsAreEnergiesTimesFactors) {
   std::vector<float> weights(3);
   const ConstTensorView view(values.data(), DType::f32, Shape::contiguous({3, kLength}));
   weigh_segments(view, {}, bytes_of(weights), Stream());
+  EXPECT_NEAR(weights[1] / weights[0], 3.0, 0.3) << "nothing known: the root";
+  weigh_segments(view, bytes_of(std::vector<float>(3, 1.0F)), bytes_of(weights), Stream());
   EXPECT_NEAR(weights[1] / weights[0], 9.0, 1.0);
   EXPECT_NEAR(weights[2] / weights[0], 0.25, 0.03);
   const std::vector<float> factors{2.0F, 0.5F, 4.0F};

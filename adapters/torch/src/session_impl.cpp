@@ -5,6 +5,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "actzip/backend.hpp"
@@ -73,6 +75,16 @@ void Packed::check_version() const {
   TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
               "what ", *kept_.site, " saved is at version ", counter_.current_version(), "; expected version ",
               version_, " instead.");
+}
+
+/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
+/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
+/// below.
+std::optional<TriedSave> Packed::tried() const {
+  if (!kept_.trial) return std::nullopt;
+  constexpr double kLeast = 0x1p-14;
+  return TriedSave{site_, kept_.trial->error,
+                   std::sqrt(std::max(kept_.trial->kept_error / kept_.trial->error, kLeast))};
 }
 
 at::Tensor Packed::unpack() const {
