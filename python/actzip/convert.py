@@ -62,7 +62,8 @@ class StepHook:
         self.conversion = conversion
 
     def __call__(self, *_: object) -> None:
-        if torch.is_grad_enabled():  # evaluation keeps nothing, and the report stays that of training
+        # Evaluation keeps nothing, and the report stays that of training.
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self.conversion.session._begin_layers()
 
 
