@@ -1,4 +1,4 @@
-"""GACT's programs on actzip: its usage example, a script that steps by itself, levels, and every field of its config."""
+"""GACT's programs on actzip: its usage example, a script that steps by itself, levels, every field of its config."""
 
 import json
 import random
@@ -64,7 +64,8 @@ def kept(net, **fields):
 
 def bits_of(report):
     """{site: bits} of what is kept in few bits."""
-    return {site.site: int(site.codec.split(":")[1]) for site in report.sites if site.codec.split(":")[0] in ("rotated", "affine")}
+    return {site.site: int(site.codec.split(":")[1]) for site in report.sites
+            if site.codec.startswith(("rotated", "affine"))}
 
 
 def test_the_usage_example(net):

@@ -82,7 +82,8 @@ def test_an_actnn_script_runs_unchanged(tmp_path):
     """With a module beside it, as any script."""
     script = write(tmp_path / "train.py", ACTNN_SCRIPT)
     write(tmp_path / "helper.py", "NAME = 'beside'")
-    assert run(tmp_path, "-m", "actzip.compat", script).stdout == "beside actzip.compat.actnn.layers __main__ train.py\n"
+    output = run(tmp_path, "-m", "actzip.compat", script).stdout
+    assert output == "beside actzip.compat.actnn.layers __main__ train.py\n"
 
 
 def test_a_script_that_is_not_there(tmp_path):
@@ -127,4 +128,4 @@ def test_a_real_package_is_not_hidden_by_accident(tmp_path, force):
         import gact
         assert gact.REAL
     """), check=force)
-    assert force or "there is a package 'gact' already; allowed: to uninstall it, or install(force=True)" in result.stderr
+    assert force or "there is a package 'gact' already; allowed: to uninstall it, or install(" in result.stderr

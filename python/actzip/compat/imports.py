@@ -18,8 +18,8 @@ def install(force: bool = False) -> None:
     """
     for library in LIBRARIES:
         if not force and not _is_ours(library) and _is_importable(library):
-            raise ImportError(f"actzip.compat.install: there is a package '{library}' already; allowed: to uninstall it, "
-                              "or install(force=True) to import actzip's in its place")
+            raise ImportError(f"actzip.compat.install: there is a package '{library}' already; allowed: to uninstall "
+                              "it, or install(force=True) to import actzip's in its place")
     for library in LIBRARIES:
         uninstall(library)
         sys.modules.update(_modules(library))

@@ -31,7 +31,7 @@ def _from_environment(name: str) -> bool:
 
 FIELDS = {
     "compress_activation": Field(True, *_FLAG),
-    "activation_compression_bits": Field([2, 8, 8], _is_list_of_bits, "a list of bits, 1 to 8, by the group of a layer"),
+    "activation_compression_bits": Field([2, 8, 8], _is_list_of_bits, "a list of bits, 1 to 8, by a layer's group"),
     "pergroup": Field(True, *_FLAG),
     "perlayer": Field(True, *_FLAG),
     "initial_bits": Field(8, lambda value: value in (1, 2, 3, 4, 8), "1, 2, 3, 4, 8"),

@@ -21,6 +21,7 @@ def _convert(model: nn.Module) -> None:
         layer = _CONVERTED.get(type(module))
         if layer is not None and (config.enable_quantized_bn or layer not in NORMS):
             module.__class__ = layer
+    roots.forget(model)
     roots.watch()
 
 

@@ -81,6 +81,12 @@ def watch() -> None:
                          register_module_forward_hook(_leave, always_call=True)))
 
 
+def forget(model: torch.nn.Module) -> None:
+    """Its layers have changed."""
+    for module in model.modules():
+        _roots.pop(module, None)
+
+
 def root_of(module: torch.nn.Module) -> Root:
     if module not in _roots:
         _roots[module] = Root(module)
@@ -104,7 +110,8 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
     if _running.depth > 1:
         return
     _running.outermost = weakref.ref(module)
-    if not config.training or _is_in_backward():
+    is_replica = getattr(module, "_is_replica", False)  # of DataParallel's; its layers know their session
+    if is_replica or not config.training or _is_in_backward():
         return
     root = root_of(module)
     if not root.has_layers:
