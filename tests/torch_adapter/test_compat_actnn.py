@@ -183,6 +183,12 @@ def test_a_model_that_ran_before_it_was_converted():
     assert kept(model, 2).bytes_after > 0
 
 
+def test_compiled_models_are_torchs():
+    model = converted("L0")
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    assert torch.allclose(compiled(X), model(X), atol=1e-5)
+
+
 def test_replicas_keep_with_the_session_of_their_model():
     """As DataParallel makes them, anew for each step."""
     model = converted("L2")
@@ -192,6 +198,16 @@ def test_replicas_keep_with_the_session_of_their_model():
     replica._is_replica = True
     F.cross_entropy(replica(X), Y).backward()
     assert len(roots._roots) == count and actnn.session_of(model).report().steps == 1
+
+
+def test_errors_come_through():
+    """A hook that was taken away by another would hide them."""
+    model = converted("L2")
+    with pytest.raises(RuntimeError, match="expected input"):
+        model(torch.randn(4, 5, 16, 16))
+    assert roots._running.depth == 0 and kept(model, 2).steps == 3
+    copied = copy.deepcopy(model)
+    assert kept(copied, 2).steps == 2 and actnn.session_of(copied) is not actnn.session_of(model)
 
 
 def test_an_interrupted_forward_does_no_harm():

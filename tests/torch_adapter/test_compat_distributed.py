@@ -40,16 +40,14 @@ def train(model, part):
 
 
 def normed():
-    """With batch norms over the batches of all processes."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
-    return actnn.QModule(nn.SyncBatchNorm.convert_sync_batchnorm(model)), model
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
 
 
 def sync_process(rank, folder, results):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     actnn.set_optimization_level("L0")
-    model, _ = normed()
+    model = actnn.QModule(nn.SyncBatchNorm.convert_sync_batchnorm(normed()))
     assert isinstance(model.model[1], actnn.QSyncBatchNorm)
     x, y = data()
     F.cross_entropy(model(x[rank::2]), y[rank::2]).backward()
@@ -72,9 +70,7 @@ def test_batch_norms_of_two_processes_are_as_one(tmp_path):
     """Layers of torch's refuse this on the CPU."""
     results = mp.Manager().dict()
     mp.spawn(sync_process, (str(tmp_path), results), nprocs=2)
-    _, plain = normed()
-    plain = nn.Sequential(*(nn.BatchNorm2d(8) if isinstance(layer, nn.SyncBatchNorm) else layer for layer in plain))
-    x, y = data()
+    plain, (x, y) = normed(), data()
     F.cross_entropy(plain(x), y).backward()
     expected = torch.cat([p.grad.flatten() for p in plain.parameters()])
     for rank in range(2):

@@ -14,7 +14,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ...convert import Conversion
-from ...nn.binding import Binding, CompressedLayer
+from ...nn.binding import Binding, CompressedLayer, is_compiling
 from ...session import Session
 from .conf import config, session_options
 from .qscheme import QScheme
@@ -78,7 +78,7 @@ def watch() -> None:
     """From now on outermost modules are looked for. Layers call it when they are made."""
     if not _handles:
         _handles.extend((register_module_forward_pre_hook(_enter),
-                         register_module_forward_hook(_leave, always_call=True)))
+                         register_module_forward_hook(_count_down, always_call=True)))
 
 
 def forget(model: torch.nn.Module) -> None:
@@ -90,6 +90,9 @@ def forget(model: torch.nn.Module) -> None:
 def root_of(module: torch.nn.Module) -> Root:
     if module not in _roots:
         _roots[module] = Root(module)
+        # A hook of its own: to leave a session takes global hooks away, which must not happen among them.
+        if _roots[module].has_layers and _leave not in module._forward_hooks.values():
+            module.register_forward_hook(_leave, always_call=True)
     return _roots[module]
 
 
@@ -104,15 +107,18 @@ def sessions() -> list[Session]:
 
 
 def _enter(module: torch.nn.Module, _: Any) -> None:
+    if is_compiling():  # which makes torch's own layers of them
+        return
     if _running.outermost is not None and _running.outermost() is module:
         _running.end()  # an interrupt, such as Ctrl-C, has ended its last forward without a word
     _running.depth += 1
     if _running.depth > 1:
         return
     _running.outermost = weakref.ref(module)
-    is_replica = getattr(module, "_is_replica", False)  # of DataParallel's; its layers know their session
-    if is_replica or not config.training or _is_in_backward():
+    if not config.training or _is_in_backward():
         return
+    if getattr(module, "_is_replica", False) or hasattr(module, "_orig_mod"):
+        return  # DataParallel's, whose layers know their session; or compiled
     root = root_of(module)
     if not root.has_layers:
         return
@@ -125,9 +131,13 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
     _running.session = session
 
 
-def _leave(*_: Any) -> None:
-    _running.depth = max(0, _running.depth - 1)  # watching may have begun inside of a forward
-    if _running.depth == 0:
+def _count_down(*_: Any) -> None:
+    if not is_compiling():
+        _running.depth = max(0, _running.depth - 1)  # watching may have begun inside of a forward
+
+
+def _leave(module: torch.nn.Module, *_: Any) -> None:
+    if not is_compiling() and _running.depth == 0 and _running.session is not None:
         _running.end()
         _give_memory_back()
 
