@@ -65,18 +65,18 @@ Segments sample_segments(const CodecSpec& spec, const SavedTensor& tensor, Bits 
 
 SegmentSummary* SampleSummaries::next(bool is_observed, const Stream& stream, Memory& memory) {
   if (memory_.data == nullptr) memory_ = memory.allocate_visible(kSlots * sizeof(SegmentSummary), stream);
-  last_ = is_observed ? kObserved : kAny;
-  return reinterpret_cast<SegmentSummary*>(memory_.data) + last_;
+  last_ = is_observed ? Slot::observed : Slot::any;
+  return reinterpret_cast<SegmentSummary*>(memory_.data) + static_cast<std::size_t>(last_);
 }
 
 std::optional<SegmentSummary> SampleSummaries::last() const { return read(last_); }
 
-std::optional<SegmentSummary> SampleSummaries::observed() const { return read(kObserved); }
+std::optional<SegmentSummary> SampleSummaries::observed() const { return read(Slot::observed); }
 
 std::optional<SegmentSummary> SampleSummaries::read(Slot slot) const {
   if (memory_.data == nullptr) return std::nullopt;
   SegmentSummary summary;
-  std::memcpy(&summary, memory_.data + slot * sizeof summary, sizeof summary);
+  std::memcpy(&summary, memory_.data + static_cast<std::size_t>(slot) * sizeof summary, sizeof summary);
   return summary.most_bits > 0 ? std::optional(summary) : std::nullopt;
 }
 

@@ -1,7 +1,7 @@
 // Bits for the samples of a tensor: which tensors are coded sample by sample, and what devices say came of it.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -29,11 +29,12 @@ class SampleSummaries {
   [[nodiscard]] std::optional<SegmentSummary> observed() const;
 
  private:
-  enum Slot : std::uint8_t { kAny, kObserved, kSlots };
+  enum class Slot : std::uint8_t { any, observed };
+  static constexpr std::size_t kSlots = 2;
   [[nodiscard]] std::optional<SegmentSummary> read(Slot slot) const;
 
   Allocation memory_;
-  Slot last_ = kAny;
+  Slot last_ = Slot::any;
 };
 
 /// encode() with bits for each sample, and a summary of them.
