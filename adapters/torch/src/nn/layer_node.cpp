@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "../engine.hpp"
+#include "engine.hpp"
 #include "recipe.hpp"
 
 namespace actzip::torch {

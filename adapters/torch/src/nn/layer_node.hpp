@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "../session_impl.hpp"
+#include "session_impl.hpp"
 #include "actzip/torch_layers.hpp"
 
 namespace actzip::torch::layers {

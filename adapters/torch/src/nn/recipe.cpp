@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "../memory.hpp"
+#include "memory.hpp"
 
 namespace actzip::torch::layers {
 
