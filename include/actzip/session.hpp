@@ -28,7 +28,7 @@
 namespace actzip {
 
 struct SessionOptions {
-  std::string preset = "default";  ///< see Policy
+  std::string preset = "default";  ///< see Policy; or a level: see levels.hpp
   /// 1, 2, 3, 4 or 8: see Policy. Any other number from 1 to 8 is an average, which a plan spends: see `adapt`.
   std::optional<double> bits = std::nullopt;
   std::int64_t min_elems = 1024;  ///< smaller tensors are kept as they are
@@ -38,10 +38,19 @@ struct SessionOptions {
   std::string only = {};
   std::vector<Rule> rules = {};  ///< before the preset; the first that matches holds
   /// "layer": bits go to the sites where they matter, `bits` on average (2), by what an observed step tells.
-  /// "measured": the same, with sensitivities that somebody measures (see Session::set_trial) in place of those. "": by
-  /// the preset.
+  /// "measured": the same, with sensitivities that somebody measures (see Session::set_trial) in place of those.
+  /// "sample": the bits of each site go to the samples where they matter. "sample+layer", "sample+measured": both.
+  /// "": by the preset.
   std::string adapt = {};
   std::int64_t interval = 0;  ///< steps from one adaptation to the next; 0: 200, or 1,000 if measured
+  /// Samples matter as their gradients did when they were last seen; an adapter that is told which samples a step has
+  /// keeps statistics of `num_samples` of them. Allowed with "sample".
+  bool use_gradient = false;
+  std::int64_t num_samples = 0;
+  /// Text of a codec, rotated or affine: its name, groups, rounding and statistics, with the bits of policy and plan,
+  /// wherever these would take the usual one. "": rotated, and affine:8:nearest.
+  std::string codec = {};
+  int max_bits = 0;  ///< the most that a plan gives a site; 0: no limit, a site may stay as it is
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
@@ -114,6 +123,14 @@ enum class Role : std::uint8_t {
   unsupported,  ///< a kind of tensor no codec takes: sparse, complex, a subclass
 };
 
+/// The samples of a batch.
+struct BatchSamples {
+  std::int64_t count = 0;  ///< 0: not known; what dimension 0 counts is taken for them
+  /// For each how much noise in it does to the gradient, beside the others; null: not known. On the tensor's device,
+  /// and valid as the tensor is.
+  const float* factors = nullptr;
+};
+
 /// An operator that encodes what it reads anyway, in one pass with its own work.
 class Encoder {
  public:
@@ -131,7 +148,8 @@ struct SavedTensor {
   std::size_t bytes = 0;         ///< of its elements; for roles whose view says nothing
   Identity identity;             ///< of its storage
   std::uint32_t version = 0;     ///< changes when it is modified in place
-  Identity source;  ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
+  Identity source;       ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
+  BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
   OperatorFacts facts;
   Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
 };
@@ -149,6 +167,7 @@ struct TrialNoise {
 struct Kept {
   Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
   bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
+  bool by_sample = false;                        ///< its samples have bits of their own
   bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
   std::shared_ptr<const Blob> mark = {};         ///< if derived: by it other savers of the same memory know of this one
@@ -190,7 +209,8 @@ struct Encoding {
   CodecSpec spec;
   ConstByteSpan bytes;
   Seed seed;
-  Allocation owner;  ///< of the bytes
+  Segments segments;  ///< samples with bits of their own, or one
+  Allocation owner;   ///< of the bytes
 };
 
 /// Bytes that are ready on `stream`, which is on the device of the encoding. Requires kept.how == encoded.
@@ -230,7 +250,10 @@ class Session {
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;
 
-  /// The same with adapt = "measured": whether somebody should measure before the next step.
+  /// The step that has begun is observed: what devices say of its samples is kept for learn().
+  void note_observed();
+
+  /// The same as wants_observation() with adapt = "measured": whether somebody should measure before the next step.
   [[nodiscard]] bool wants_measurement() const;
 
   /// Takes in what was observed or measured, and plans anew; between two steps. Sites that are not named keep what is
@@ -240,11 +263,19 @@ class Session {
   /// Steps are trials until none is set: they count for no interval.
   void set_trial(std::optional<Trial> trial);
 
+  [[nodiscard]] bool is_trial() const;
+
   /// The variance of the whole gradient, relative to its square, that somebody measured with the bits of now.
   void set_measured_variance(double variance);
 
   /// Whether the plan of now adds more than 10 % to the gradient's own variance, as far as is known.
   [[nodiscard]] bool adds_much() const;
+
+  /// Whether a plan spends the bits.
+  [[nodiscard]] bool adapts() const;
+
+  /// Tensors that were saved since the session began.
+  [[nodiscard]] std::int64_t saves() const;
 
   /// What the last step kept.
   [[nodiscard]] Report report() const;

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from . import _C
 from . import nn as compressed
 from .nn.binding import Binding, CompressedLayer
+from .levels import chunk_bytes_of
 from .session import Session
 
 #: torch's class and ours.
@@ -66,8 +67,8 @@ class StepHook:
             self.conversion.session._begin_layers()
 
 
-def convert(model: nn.Module, session: Session | None = None, *, derive: bool = True, pipeline_threshold: int = 0,
-            **options: Any) -> nn.Module:
+def convert(model: nn.Module, session: Session | None = None, *, derive: bool = True,
+            pipeline_threshold: int | None = None, **options: Any) -> nn.Module:
     """Puts layers of :mod:`actzip.nn` in the place of torch's, in ``model`` itself, and gives it back.
 
     Weights, buffers, hooks, parametrisations and training flags stay where they are: each module gets another class,
@@ -81,7 +82,7 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
         derive: compute the input of a convolution or linear layer that follows a norm, perhaps with a ReLU between,
             from what the norm keeps, instead of keeping it.
         pipeline_threshold: a convolution whose gradient and twice its input take more bytes than this runs backward in
-            chunks of the batch, with a smaller workspace. 0: never.
+            chunks of the batch, with a smaller workspace. 0: never. None: what the session's level says, if it is one.
         options: of :class:`actzip.Session`.
 
     >>> import torch, actzip
@@ -98,10 +99,13 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
     """
     if session is not None and options:
         raise ValueError(f"convert: a session and options for one ({', '.join(options)}) (allowed: either)")
-    if pipeline_threshold < 0:
+    if pipeline_threshold is not None and pipeline_threshold < 0:
         raise ValueError(f"convert: pipeline_threshold {pipeline_threshold} (allowed: 0 or more bytes)")
     restore(model)
-    conversion = Conversion(session or Session(model, **options), derive, pipeline_threshold)
+    session = session or Session(model, **options)
+    if pipeline_threshold is None:
+        pipeline_threshold = chunk_bytes_of(session.options["preset"])
+    conversion = Conversion(session, derive, pipeline_threshold)
     for path, module in model.named_modules():
         _convert_module(module, path, conversion)
     model.register_forward_pre_hook(StepHook(conversion), prepend=True)

@@ -71,15 +71,22 @@ Want want_of(const CodecSpec& spec, bool not_negative) {
   return {std::holds_alternative<Copy>(spec) ? Keep::as_is : Keep::encoded, spec, not_negative};
 }
 
-/// Where the table gives 4 bits, an error does more than in proportion to its square: 1 bit is not to be had.
-std::vector<PlanChoice> choices_for(const Holding& holding) {
+std::vector<PlanChoice> choices_for(const Holding& holding, const CodecFamily& family, int max_bits) {
   const bool plane = !holding.keeper->can_plan;
   std::vector<PlanChoice> choices = plan_choices(holding.keeper->dtype, elems_of(holding), plane);
-  const bool is_steep = std::ranges::any_of(holding.sites, [](const Site* site) {
-    const auto* rotated = std::get_if<Rotated>(&site->row->spec);
-    return rotated != nullptr && rotated->bits == Bits(4);
-  });
-  if (is_steep) std::erase_if(choices, [](const PlanChoice& choice) { return choice.bits < 2; });
+  int least = 1;
+  for (const Site* site : holding.sites) least = std::max(least, least_bits(*site->row).value);
+  if (max_bits > 0) {
+    least = std::min(least, max_bits);
+    std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits > max_bits; });
+  }
+  std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits < least; });
+  const auto samples = holding.keeper->summaries.observed();
+  for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error by it
+    choice.spec = in_family(choice.spec, family);
+    choice.error = samples && std::holds_alternative<Rotated>(choice.spec) ? samples->error_at[choice.bits - 1]
+                                                                           : expected_error(choice.spec);
+  }
   return choices;
 }
 
@@ -106,13 +113,44 @@ void tell(const Holding& holding, const CodecSpec& spec) {
   holding.keeper->asked = want_of(spec, has_plane(spec));
 }
 
+/// What the table is asked for until there is a plan: as much as the budget, rounded up.
+std::optional<Bits> bits_before_a_plan(double budget) {
+  if (budget <= kDefaultBits) return std::nullopt;
+  const int whole = static_cast<int>(std::ceil(budget));
+  return Bits(whole <= 4 ? whole : 8);
+}
+
 }  // namespace
 
+Adapt parse_adapt(const std::string& text) {
+  if (text.empty()) return {};
+  if (text == "layer") return {.by_layer = true};
+  if (text == "measured") return {.by_layer = true, .is_measured = true};
+  if (text == "sample") return {.by_sample = true};
+  if (text == "sample+layer") return {.by_layer = true, .by_sample = true};
+  if (text == "sample+measured") return {.by_layer = true, .by_sample = true, .is_measured = true};
+  throw Error(
+      ErrorCode::invalid_spec,
+      fmt::format("session: adapt '{}' (allowed: layer, measured, sample, sample+layer, sample+measured, or nothing)",
+                  text));
+}
+
+/// Where the table gives 4 bits, an error does more than in proportion to its square: 1 bit is not to be had.
+Bits least_bits(const PolicyRow& row) {
+  const auto* rotated = std::get_if<Rotated>(&row.spec);
+  return Bits(rotated != nullptr && rotated->bits == Bits(4) ? 2 : 1);
+}
+
 std::optional<Bits> policy_bits(const SessionOptions& options) {
-  const std::string& adapt = options.adapt;
-  if (!adapt.empty() && adapt != "layer" && adapt != "measured") {
+  const Adapt adapt = parse_adapt(options.adapt);
+  if (options.use_gradient && (!adapt.by_sample || options.num_samples < 1)) {
     throw Error(ErrorCode::invalid_spec,
-                fmt::format("session: adapt '{}' (allowed: layer, measured, or nothing)", adapt));
+                fmt::format("session: use_gradient with adapt '{}' and num_samples {} (allowed: with sample, and 1 or "
+                            "more samples)",
+                            options.adapt, options.num_samples));
+  }
+  if (options.max_bits < 0) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: max_bits {} (allowed: 1 or more)", options.max_bits));
   }
   if (options.interval < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: interval {} (allowed: 1 or more)", options.interval));
@@ -123,22 +161,22 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
         fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)", *options.bits));
   }
   const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
-  if (adapt.empty() && !is_average) {
+  const bool leaves_nothing = options.preset == "exact" && adapt.by_sample;
+  if (!adapt.by_layer && !is_average && !leaves_nothing) {
     return options.bits ? std::optional(Bits(static_cast<int>(*options.bits))) : std::nullopt;
   }
   if (options.preset != "default") {
     throw Error(ErrorCode::invalid_spec,
                 fmt::format("session: preset '{}' leaves nothing to plan (allowed: default)", options.preset));
   }
-  return std::nullopt;
+  return bits_before_a_plan(options.bits.value_or(kDefaultBits));
 }
 
 bool can_plan(const PolicyRow& row, const Choice& choice) {
   if (choice.keep != Keep::encoded || row.treatment == Treatment::ruled) return false;
   if (std::holds_alternative<Rotated>(choice.spec)) return true;
   const auto* affine = std::get_if<Affine>(&choice.spec);
-  // A floor, or finer statistics, say that these values are not to be had otherwise.
-  return affine != nullptr && *affine == Affine{.bits = affine->bits, .rounding = affine->rounding};
+  return affine != nullptr && !has_floor(*affine);
 }
 
 TrialNoise trial_noise(const CodecSpec& held) {
@@ -150,10 +188,13 @@ TrialNoise trial_noise(const CodecSpec& held) {
 
 Adaptation::Adaptation(const SessionOptions& options) {
   const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
-  is_on_ = !options.adapt.empty() || is_average;
-  is_measured_ = options.adapt == "measured";
+  const Adapt adapt = parse_adapt(options.adapt);
+  is_on_ = adapt.by_layer || is_average;
+  is_measured_ = adapt.is_measured;
   interval_ = options.interval > 0 ? options.interval : is_measured_ ? kMeasureEvery : kObserveEvery;
   report_.budget_bits = options.bits.value_or(kDefaultBits);
+  family_ = parse_family(options.codec);
+  max_bits_ = options.max_bits;
 }
 
 void Adaptation::begin_step() {
@@ -175,7 +216,7 @@ void Adaptation::plan(std::span<Site* const> step) {
     const auto elems = elems_of(holding);
     items.push_back({.elems = elems,
                      .sensitivity = holding.sensitivity.value_or(mean * static_cast<double>(elems)),
-                     .choices = choices_for(holding)});
+                     .choices = choices_for(holding, family_, max_bits_)});
   }
   const Plan plan = solve_plan(items, affordable(report_.budget_bits, items));
   for (std::size_t i = 0; i < all.size(); ++i) tell(all[i], items[i].choices[plan.choices[i]].spec);

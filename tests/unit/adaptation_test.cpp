@@ -22,7 +22,7 @@ class PlainMemory final : public Memory {
     auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
     return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
   }
-  Allocation allocate_flag(const Stream& stream) override { return allocate(sizeof(std::uint32_t), stream); }
+  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
   void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
 
  private:
@@ -111,6 +111,35 @@ TEST_F(AdaptationTest, bits_go_where_they_matter_within_the_average) {
   EXPECT_NEAR(*report.plan->predicted_variance, predicted, 1e-9);
   EXPECT_EQ(report.sites[2].sensitivity, 1.0) << "of what the layer reads, at the site that keeps it";
   EXPECT_FALSE(report.sites[3].sensitivity);
+}
+
+TEST_F(AdaptationTest, until_a_plan_the_table_is_asked_for_the_budget) {
+  restart({.bits = 4, .adapt = "layer"});
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:4", "mask", "rotated:4:mask"}));
+  restart({.bits = 5, .adapt = "layer"});
+  step();
+  EXPECT_EQ(codecs()[0], "affine:8:nearest");
+}
+
+TEST_F(AdaptationTest, a_plan_gives_no_site_more_than_the_most) {
+  restart({.bits = 2, .adapt = "layer", .max_bits = 3});
+  step();
+  step();
+  learn(100.0, 1.0, 1.0);
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:3", "rotated:2", "rotated:1:mask", "shared"}));
+}
+
+TEST_F(AdaptationTest, a_plan_takes_the_codec_that_was_asked_for) {
+  restart({.bits = 2, .adapt = "layer", .codec = "affine:dithered"});
+  step();
+  step();
+  learn(100.0, 1.0, 1.0);
+  step();
+  const Codecs found = codecs();
+  EXPECT_EQ(found[0], "affine:4:dithered");
+  EXPECT_EQ(found[1], "affine:1:dithered");
 }
 
 TEST_F(AdaptationTest, bits_change_again_when_sensitivities_do) {
@@ -246,7 +275,13 @@ TEST(AdaptationOptions, refuse_what_contradicts) {
   const auto refuse = [](const SessionOptions& options, const char* text) {
     test::expect_error(ErrorCode::invalid_spec, text, [&] { const Session session(options); });
   };
-  refuse({.adapt = "sample+layer"}, "session: adapt 'sample+layer' (allowed: layer, measured, or nothing)");
+  refuse({.adapt = "layer+sample"},
+         "session: adapt 'layer+sample' (allowed: layer, measured, sample, sample+layer, sample+measured, or nothing)");
+  refuse({.preset = "exact", .adapt = "sample"}, "session: preset 'exact' leaves nothing to plan (allowed: default)");
+  refuse({.adapt = "layer", .use_gradient = true, .num_samples = 5},
+         "session: use_gradient with adapt 'layer' and num_samples 5 (allowed: with sample, and 1 or more samples)");
+  refuse({.adapt = "sample", .use_gradient = true},
+         "session: use_gradient with adapt 'sample' and num_samples 0 (allowed: with sample, and 1 or more samples)");
   refuse({.bits = 0.5}, "session: bits 0.5 (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)");
   refuse({.bits = 5}, "session: bits 5 (allowed: 1, 2, 3, 4, 8)");
   refuse({.preset = "exact", .adapt = "layer"}, "session: preset 'exact' leaves nothing to plan (allowed: default)");

@@ -267,7 +267,10 @@ void stop_listening() {
   auto& listeners = t_state.listeners;
   SessionImpl* session = listeners.back();
   listeners.pop_back();
-  if (listeners.empty()) at::removeCallback(t_state.callback);
+  if (listeners.empty()) {
+    at::removeCallback(t_state.callback);
+    t_state.modules.clear();  // a step may end inside of a module, and its path with the session
+  }
   if (std::ranges::find(listeners, session) == listeners.end()) session->end_step();
 }
 

@@ -132,7 +132,7 @@ Forward::Forward(const Layer& layer, std::initializer_list<at::Tensor> inputs) :
   session_ = keeper_for(layer);
   if (!session_) return;
   path_ = layer.path() != nullptr ? layer.path() : session_->module_path(layer.name());
-  observer_ = session_->observer();
+  observer_ = session_->observer(*inputs.begin());
 }
 
 Forward::~Forward() {

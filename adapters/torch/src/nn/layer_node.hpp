@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "session_impl.hpp"
 #include "actzip/torch_layers.hpp"
+#include "session_impl.hpp"
 
 namespace actzip::torch::layers {
 
