@@ -13,11 +13,13 @@ True
 
 import torch as _torch  # noqa: F401  (first: _C is linked against its libraries)
 
+from . import data
 from ._C import version as __version__
 from .report import Report, SiteReport
 from .session import Attachment, Session, attach, compress
 from .verify import Verification, verify
 
 __all__ = [
-    "Attachment", "Report", "Session", "SiteReport", "Verification", "attach", "compress", "verify", "__version__",
+    "Attachment", "Report", "Session", "SiteReport", "Verification", "attach", "compress", "data", "verify",
+    "__version__",
 ]

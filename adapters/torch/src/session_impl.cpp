@@ -1,11 +1,9 @@
 #include "session_impl.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -66,12 +64,6 @@ at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Sh
   return tensor;
 }
 
-/// A step that is captured into a graph would be observed again with each replay.
-bool is_in_a_graph() {
-  if (!at::hasCUDA()) return false;
-  return is_capturing(current_stream(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice()));
-}
-
 c10::OptionalDeviceGuard guard_for(c10::Device device) {
   return device.is_cpu() ? c10::OptionalDeviceGuard() : c10::OptionalDeviceGuard(device);
 }
@@ -109,6 +101,7 @@ at::Tensor Packed::restored() const {
 bool SessionImpl::begin_step() {
   take_observation();
   session_.begin_step();
+  samples->begin_step();
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
     if (sequence_.follows()) sequence_.leave();
@@ -122,11 +115,24 @@ bool SessionImpl::begin_step() {
 
 bool SessionImpl::observe_step() {
   const std::lock_guard lock(mutex_);
-  if (stream_ || open_steps_ != 1 || !session_.wants_observation() || is_in_a_graph()) return false;
+  if (stream_ || open_steps_ != 1 || !session_.wants_observation()) return false;
   stream_ = std::make_shared<NoiseStream>();
-  is_observed_ = true;
+  is_observed_ = may_be_captured_ = true;
   waited_ = asked_ = 0;
+  session_.note_observed();
   return true;
+}
+
+/// Whether what is saved now is to be tried out. A step that is captured into a graph would be observed again with each
+/// replay; its first tensor on a device tells, so that a step on the CPU asks no driver.
+bool SessionImpl::is_watched(const at::Tensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  if (!is_observed_ || !may_be_captured_ || !tensor.is_cuda()) return is_observed_;
+  may_be_captured_ = false;
+  if (!is_capturing(current_stream(tensor.device()))) return true;
+  is_observed_ = false;
+  stream_.reset();
+  return false;
 }
 
 /// Between two steps, so that no step has some of its bits by one plan and some by another.
@@ -147,8 +153,15 @@ bool SessionImpl::take_observation() {
 }
 
 void SessionImpl::end_step() {
+  samples->end_step();
   const std::lock_guard lock(mutex_);
   --open_steps_;
+}
+
+Report SessionImpl::report() const {
+  Report report = session_.report();
+  report.sample_statistics = samples->report();
+  return report;
 }
 
 const std::string* SessionImpl::module_path(const std::string& path) {
@@ -222,6 +235,7 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   saved.view.device = to_device(tensor.device());
   saved.identity = storage_identity(tensor);
   saved.source = cast_source(tensor);
+  saved.samples = samples->batch(tensor.device());
   return saved;
 }
 
@@ -255,7 +269,8 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   packed.site_ = place.id;
-  if (is_observed_ && packed.kept_.trial) note_tried(tried_save(place.id, *packed.kept_.trial), stream_);
+  if (packed.kept_.trial && is_watched(tensor)) note_tried(tried_save(place.id, *packed.kept_.trial), stream_);
+  if (packed.kept_.by_sample && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;
