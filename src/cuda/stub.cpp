@@ -51,6 +51,10 @@ void batch_norm_backward(const Rotated& /*spec*/, const codec::DenormalizedJob& 
                          const BatchNormGradients& /*gradients*/, float* /*workspace*/) {
   unavailable();
 }
+void decode_row_normalized(const Rotated& /*spec*/, const codec::DecodeJob& /*job*/, std::int64_t /*channels*/,
+                           const RowNorm& /*norm*/) {
+  unavailable();
+}
 
 }  // namespace cuda
 }  // namespace actzip
