@@ -114,6 +114,15 @@ enum class Role : std::uint8_t {
   unsupported,  ///< a kind of tensor no codec takes: sparse, complex, a subclass
 };
 
+/// An operator that encodes what it reads anyway, in one pass with its own work.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+
+  /// Does what encode() does with the saved tensor, and gives true; or does nothing, and gives false.
+  virtual bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) = 0;
+};
+
 /// A tensor that is about to be saved, as an adapter describes it.
 struct SavedTensor {
   ConstTensorView view;  ///< data may be null and dtype meaningless if the role is not `activation`
@@ -124,14 +133,16 @@ struct SavedTensor {
   std::uint32_t version = 0;     ///< changes when it is modified in place
   Identity source;  ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
   OperatorFacts facts;
+  Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
 };
 
 class Blob;
 
 /// Noise by which it is tried out how much of the gradient's variance comes from a site.
 struct TrialNoise {
-  CodecSpec spec;      ///< what a restored tensor is encoded with once more
-  double error = 0.0;  ///< squared error that this makes, relative to what was saved
+  CodecSpec spec;           ///< what a restored tensor is encoded with once more
+  double error = 0.0;       ///< squared error that this makes, relative to what was saved
+  double kept_error = 0.0;  ///< the same of what is kept anyway
 };
 
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
@@ -157,7 +168,7 @@ struct Observation {
   /// Of the whole gradient over batches, relative to its square; none if not known.
   std::optional<double> gradient_variance = {};
   /// Of these figures beside what was known before: one step is one sample of what changes slowly.
-  double weight = 1.0 / 3.0;
+  double weight = 0.5;
 };
 
 /// A step that is made again and again to measure: the same seeds each time, but for some sites.
@@ -173,6 +184,17 @@ struct Trial {
 /// Requires kept.how == encoded. Throws Error as decode() does, with the site's name; and Error(index_out_of_bound) if
 /// it is known by now that an index which this site kept lay outside its bound.
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
+
+/// The bytes of a Kept, for whoever decodes them in one pass with its own work.
+struct Encoding {
+  CodecSpec spec;
+  ConstByteSpan bytes;
+  Seed seed;
+  Allocation owner;  ///< of the bytes
+};
+
+/// Bytes that are ready on `stream`, which is on the device of the encoding. Requires kept.how == encoded.
+Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory);
 
 namespace session {
 class State;

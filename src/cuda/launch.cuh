@@ -78,14 +78,22 @@ struct Padding {
 
 /// Launches `kernel`. Throws Error: backend_unavailable, cuda_failure.
 template <class... Parameters, class... Arguments>
-void launch_blocks(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
-                   Arguments&&... arguments) {
+void launch_grid(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, const Stream& stream,
+                 Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.gridDim = blocks;
+  config.blockDim = threads;
   config.stream = static_cast<cudaStream_t>(stream.handle());
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (status != cudaSuccess) refuse(status);
+}
+
+/// The same in one dimension.
+template <class... Parameters, class... Arguments>
+void launch_blocks(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
+                   Arguments&&... arguments) {
+  launch_grid(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), stream,
+              std::forward<Arguments>(arguments)...);
 }
 
 /// Launches `kernel` on enough blocks for `tiles` warps. Throws Error: invalid_view (too many), backend_unavailable,

@@ -2,6 +2,7 @@
 #include "actzip/backend.hpp"
 #include "actzip/error.hpp"
 #include "cuda/backend.hpp"
+#include "cuda/batch_norm.hpp"
 
 namespace actzip {
 
@@ -35,6 +36,18 @@ void decode(const Mask& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable
 void decode(const Index& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Cast& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Copy& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+
+bool has_batch_norm() noexcept { return false; }
+void measure_batch(const ChannelRows& /*shape*/, const void* /*x*/, const BatchNormParameters& /*parameters*/,
+                   float* /*norm*/, float* /*workspace*/, const Stream& /*stream*/) {
+  unavailable();
+}
+void encode_normalized(const Rotated& /*spec*/, const codec::NormalizedJob& /*job*/) { unavailable(); }
+void decode_normalized(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/) { unavailable(); }
+void batch_norm_backward(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/,
+                         const BatchNormGradients& /*gradients*/, float* /*workspace*/) {
+  unavailable();
+}
 
 }  // namespace cuda
 }  // namespace actzip

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <unordered_map>
 #include <variant>
@@ -22,10 +22,8 @@ constexpr double kDefaultBits = 2.0;
 constexpr std::int64_t kObserveEvery = 200;  // an observed step takes as long as two or three
 constexpr std::int64_t kMeasureEvery = 1000;
 
-/// Steps that are observed before the interval sets in. Sharing is learned in the first; and the first plans come from
-/// gradients that change fast.
-constexpr std::array<std::int64_t, 3> kEarly = {2, 10, 30};
-constexpr std::int64_t kEarlyMeasured = 2;
+/// Sharing is learned in the first step.
+constexpr std::int64_t kFirst = 2;
 
 /// Memory that is kept once, whoever saves it.
 struct Holding {
@@ -147,7 +145,7 @@ TrialNoise trial_noise(const CodecSpec& held) {
   const CodecSpec spec = Rotated{.bits = Bits(2), .mask_plane = has_plane(held)};
   const double held_error = std::holds_alternative<Copy>(held) ? 0.0 : expected_error(held);
   // What is restored without bias is as much longer as it is wrong.
-  return {spec, expected_error(spec) * (1.0 + held_error)};
+  return {spec, expected_error(spec) * (1.0 + held_error), held_error};
 }
 
 Adaptation::Adaptation(const SessionOptions& options) {
@@ -161,7 +159,9 @@ Adaptation::Adaptation(const SessionOptions& options) {
 void Adaptation::begin_step() {
   ++steps_;
   if (!is_on_) return;
-  const bool is_early = is_measured_ ? steps_ == kEarlyMeasured : std::ranges::find(kEarly, steps_) != kEarly.end();
+  // The sooner, the faster gradients change: before the interval sets in, each power of two is observed.
+  const bool is_early = steps_ == kFirst || (!is_measured_ && steps_ > kFirst && steps_ < interval_ &&
+                                             std::has_single_bit(static_cast<std::uint64_t>(steps_)));
   if (is_early || steps_ % interval_ == 0) is_due_ = true;
 }
 

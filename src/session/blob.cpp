@@ -13,17 +13,12 @@ namespace actzip {
 
 namespace {
 
-struct Encoded {
-  CodecSpec spec;
-  ConstByteSpan bytes;
-};
-
 /// The mask plane of a rotated blob, which is what `mask` would have written.
-Encoded mask_plane(const Blob::Contents& contents, const Allocation& bytes) {
+ConstByteSpan mask_plane(const Blob::Contents& contents, const Allocation& bytes) {
   const auto& spec = std::get<Rotated>(contents.spec);
   const auto sections = format::sections(spec, format::geometry(spec, contents.elems, Segments{}), contents.dtype);
-  return {Mask{},
-          {bytes.data + sections.mask, bytes.size - static_cast<std::size_t>(sections.mask), contents.stream.device()}};
+  const auto start = static_cast<std::size_t>(sections.mask);
+  return {bytes.data + start, bytes.size - start, contents.stream.device()};
 }
 
 }  // namespace
@@ -34,6 +29,13 @@ Blob::~Blob() {
   state_->live_bytes -= contents_.bytes.size;
 }
 
+Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
+  const Blob::Contents& contents = kept.blob->contents();
+  Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
+  if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, bytes};
+  return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, bytes};
+}
+
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   const Blob::Contents& contents = kept.blob->contents();
   session::DecodeCache& cache = kept.blob->state().decoded;
@@ -41,16 +43,14 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   const session::DecodeCache::Key key{kept.blob.get(), kept.as_mask, stream.handle()};
   if (auto values = cache.find(key); values && memory.untouched(*values)) return *values;
 
-  const Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
-  const Encoded encoded =
-      kept.as_mask ? mask_plane(contents, bytes) : Encoded{contents.spec, {bytes.data, bytes.size, stream.device()}};
+  const Encoding encoded = encoding_of(kept, stream, memory);
   Allocation values = memory.allocate(static_cast<std::size_t>(contents.elems) * dtype_bytes(contents.dtype), stream);
   Shape flat;
   flat.rank = 1;
   flat.sizes[0] = contents.elems;
   flat.strides[0] = 1;
   try {
-    decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, contents.seed, stream);
+    decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, encoded.seed, stream);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", *kept.site, error.what()));
   }

@@ -376,7 +376,10 @@ std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& te
     contents.bytes = store::device_store().reserve(size, stream, memory);
     const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
     const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
-    encode(spec, tensor.view, {contents.bytes.data, size, stream.device()}, contents.seed, stream, Segments{}, flag);
+    const ByteSpan dst(contents.bytes.data, size, stream.device());
+    if (tensor.encoder == nullptr || !tensor.encoder->encode(spec, dst, contents.seed, stream)) {
+      encode(spec, tensor.view, dst, contents.seed, stream, Segments{}, flag);
+    }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
   }

@@ -172,7 +172,7 @@ TEST_F(AdaptationTest, steps_are_observed_early_and_then_at_the_interval) {
     observed.push_back(i);
     learn(1.0, 1.0, 1.0);
   }
-  EXPECT_EQ(observed, (std::vector<int>{2, 10, 30, 50, 100}));
+  EXPECT_EQ(observed, (std::vector<int>{2, 4, 8, 16, 32, 50, 100}));
   restart({});
   step();
   step();

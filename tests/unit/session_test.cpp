@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "actzip/codec.hpp"
 #include "actzip/error.hpp"
 #include "expect_error.hpp"
 
@@ -95,6 +96,40 @@ TEST_F(SessionTest, KeepsAndRestores) {
   EXPECT_LT(error / energy, 0.2);
   EXPECT_EQ(*kept.site, "addmm.mat1");
   EXPECT_EQ(session->live_bytes(), session->report().bytes_after);
+}
+
+/// Encodes what it was told to, and says so, or leaves it.
+struct CountingEncoder final : Encoder {
+  ConstTensorView view;
+  bool takes = true;
+  int asked = 0;
+
+  bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override {
+    ++asked;
+    if (takes) actzip::encode(spec, view, dst, seed, stream);
+    return takes;
+  }
+};
+
+TEST_F(SessionTest, AnOperatorMayEncodeForItself) {
+  const FakeTensor x;
+  const Kept plain = keep("addmm", "mat1", x.saved());
+  for (const bool takes : {true, false}) {
+    restart({});
+    CountingEncoder encoder;
+    SavedTensor saved = x.saved();
+    encoder.view = saved.view;
+    encoder.takes = takes;
+    saved.encoder = &encoder;
+    const Kept kept = keep("addmm", "mat1", saved);
+    EXPECT_EQ(encoder.asked, 1);
+    EXPECT_EQ(values(kept), values(plain));
+    const Encoding encoding = encoding_of(kept, Stream(), memory);
+    EXPECT_EQ(to_string(encoding.spec), session->report().sites.at(0).codec);
+    EXPECT_EQ(encoding.bytes.size, session->report().bytes_after);
+    (void)keep("mm", "self", saved);
+    EXPECT_EQ(encoder.asked, 1) << "memory that is kept already is not encoded again";
+  }
 }
 
 TEST_F(SessionTest, BlobsOutliveTheSession) {

@@ -263,7 +263,10 @@ void NoiseStream::pass(Node& node, const Tensors& sent, const Tensors& received)
     if (children[e] < 0) continue;
     const auto input = static_cast<std::size_t>(node.next_edge(e).input_nr);
     arrive(record_at(children[e]), input, passed[e]);
-    for (const Tensors& tensors : added) arrive(record_at(children[e]), input, tensors[e]);
+    for (std::size_t i = 0; i < added.size(); ++i) {
+      const at::Tensor& own = added[i][e];
+      if (own.defined()) arrive(record_at(children[e]), input, own * saves[i].strength);
+    }
   }
 }
 

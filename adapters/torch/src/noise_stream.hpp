@@ -31,7 +31,8 @@ namespace actzip::torch {
 /// A tensor that an operator saved in an observed step.
 struct TriedSave {
   SiteId site;
-  double error = 0.0;  ///< of its trial noise
+  double error = 0.0;     ///< of its trial noise
+  double strength = 1.0;  ///< of the noise that it sends on, beside that of the trial
 };
 
 /// `restored`, or with the noise of `trial` on it, if it is what this thread tries now.

@@ -7,6 +7,8 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "actzip/backend.hpp"
@@ -86,6 +88,16 @@ void Packed::check_version() const {
 at::Tensor Packed::unpack() const {
   check_version();
   return as_is_.defined() ? as_is_ : restored();
+}
+
+/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
+/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
+/// below.
+std::optional<TriedSave> Packed::tried() const {
+  constexpr double kLeast = 0x1p-14;
+  if (!kept_.trial) return std::nullopt;
+  const TrialNoise& trial = *kept_.trial;
+  return TriedSave{site_, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
 }
 
 at::Tensor Packed::restored() const {

@@ -37,9 +37,7 @@ class Packed {
   /// Whether it restores the source that it was packed with, from which the tensor is to be computed.
   [[nodiscard]] bool is_derived() const { return kept_.derived; }
   /// What an observed step tries out in it, if anything.
-  [[nodiscard]] std::optional<TriedSave> tried() const {
-    return kept_.trial ? std::optional(TriedSave{site_, kept_.trial->error}) : std::nullopt;
-  }
+  [[nodiscard]] std::optional<TriedSave> tried() const;
 
  private:
   friend class SessionImpl;

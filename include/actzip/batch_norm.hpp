@@ -1,0 +1,82 @@
+// Batch norm whose input is encoded while it is normalised, and decoded while its gradient is made: fewer passes over
+// memory than plain training takes, where encode() and decode() beside it would take more.
+//
+// Tensors are rows of channels, dense, channels side by side: images in channels-last order, or a matrix. Everything
+// lies on the stream's device; nothing is allocated, nothing waits. The bytes of an encoding are those that encode()
+// makes of the same elements with the same seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "actzip/spec.hpp"
+#include "actzip/stream.hpp"
+#include "actzip/types.hpp"
+#include "actzip/view.hpp"
+
+namespace actzip {
+
+struct ChannelRows {
+  std::int64_t rows = 0;
+  std::int64_t channels = 0;
+  DType dtype = DType::f32;  ///< of input, output and their gradients
+
+  [[nodiscard]] std::int64_t elems() const noexcept { return rows * channels; }
+};
+
+/// Whether the functions below take these. They are for `rotated` in groups of 256 without a mask plane, for multiples
+/// of 8 channels up to 32,768, for less than 2^32 elements of f32, f16 or bf16, and for CUDA.
+bool can_fuse_batch_norm(const CodecSpec& spec, const ChannelRows& shape, Device device);
+
+/// What a batch norm does to its channels: four numbers each, which measure_batch() finds and the caller keeps as long
+/// as the encoding. `data` holds 4 * channels f32 numbers and is a multiple of 16.
+struct Normalization {
+  const float* data = nullptr;
+};
+
+/// `channels` f32 numbers each, on the device; any may be null.
+struct BatchNormParameters {
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* running_mean = nullptr;
+  float* running_variance = nullptr;
+  float momentum = 0.0F;  ///< share of this batch in the running statistics
+  float epsilon = 0.0F;
+};
+
+/// What measure_batch() and batch_norm_backward() need. The memory is a multiple of 16.
+std::size_t batch_norm_workspace_bytes(const ChannelRows& shape);
+
+/// Mean and variance of the channels of x: writes the numbers of a Normalization to `norm`, and brings the running
+/// statistics up to date. Sums over rows are made in an order that the shape alone decides: the same numbers every
+/// time. Throws Error(invalid_spec) where can_fuse_batch_norm() says no.
+void measure_batch(const CodecSpec& spec, const ChannelRows& shape, const void* x,
+                   const BatchNormParameters& parameters, float* norm, ByteSpan workspace, const Stream& stream);
+
+/// Bytes of one bit an element, as the codec `mask` keeps them.
+std::size_t sign_plane_bytes(const ChannelRows& shape);
+
+/// y = (x - mean) / deviation * weight + bias, and the encoding of x in `dst`, of encoded_bytes(). If `positive` is not
+/// null it becomes the plane of y > 0, of sign_plane_bytes(). x and y may be the same.
+/// Throws Error as encode() does, and Error(invalid_spec) where can_fuse_batch_norm() says no.
+void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const void* x, Normalization norm, void* y,
+                       ByteSpan dst, std::byte* positive, Seed seed, const Stream& stream);
+
+/// y again, from the encoding of x; 0 where a bit of `positive` is 0, if it is not null: what a ReLU behind it gave.
+void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm, void* y,
+                       const std::byte* positive, Seed seed, const Stream& stream);
+
+/// The gradients of a batch norm; y_gradient counts only where `positive` has a bit, if it is not null.
+struct BatchNormGradients {
+  const void* y = nullptr;
+  void* x = nullptr;
+  float* weight = nullptr;  ///< `channels` numbers; not null
+  float* bias = nullptr;    ///< the same
+};
+
+/// Fills the gradients of x, weight and bias; the same numbers every time.
+void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm,
+                         const BatchNormGradients& gradients, const std::byte* positive, ByteSpan workspace, Seed seed,
+                         const Stream& stream);
+
+}  // namespace actzip

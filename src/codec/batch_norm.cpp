@@ -1,0 +1,138 @@
+#include "actzip/batch_norm.hpp"
+
+#include <string_view>
+#include <variant>
+
+#include "actzip/codec.hpp"
+#include "codec/batch_norm_job.hpp"
+#include "codec/message.hpp"
+#include "cuda/batch_norm.hpp"
+
+namespace actzip {
+
+namespace {
+
+using codec::fail;
+
+constexpr std::int64_t kChannelStep = 8;
+constexpr std::int64_t kMostChannels = 32768;
+constexpr std::int64_t kElemLimit = std::int64_t{1} << 32;
+constexpr int kGroup = 256;
+constexpr std::size_t kAlignment = 16;
+
+/// A run of elements.
+format::ElementOrder run_of(std::int64_t elems) { return format::element_order(Shape::contiguous({elems})); }
+
+const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const ChannelRows& shape,
+                           const Stream& stream) {
+  if (!can_fuse_batch_norm(spec, shape, stream.device())) {
+    fail(ErrorCode::invalid_spec,
+         "{}: {} rows of {} channels of {} as '{}' (allowed: rotated in groups of {} without a mask plane, on CUDA, "
+         "multiples of {} channels up to {}, below {} elements of f32, f16 or bf16)",
+         call, shape.rows, shape.channels, to_string(shape.dtype), to_string(spec), kGroup, kChannelStep, kMostChannels,
+         kElemLimit);
+  }
+  return std::get<Rotated>(spec);
+}
+
+void check_pointer(std::string_view call, std::string_view what, const void* data) {
+  if (data != nullptr && reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0) return;
+  fail(ErrorCode::misaligned, "{}: {} at {} (allowed: a multiple of {}, not null)", call, what, data, kAlignment);
+}
+
+void check_bytes(std::string_view call, std::string_view what, ConstByteSpan bytes, std::size_t needed) {
+  if (bytes.size != needed) {
+    fail(ErrorCode::wrong_size, "{}: {} has {} bytes (allowed: {})", call, what, bytes.size, needed);
+  }
+  if (needed > 0) check_pointer(call, what, bytes.data);
+}
+
+codec::DenormalizedJob decode_job(std::string_view call, const CodecSpec& spec, const ChannelRows& shape,
+                                  ConstByteSpan src, Normalization norm, void* dst, const std::byte* positive,
+                                  Seed seed, const Stream& stream) {
+  const Rotated& rotated = check_shape(call, spec, shape, stream);
+  check_bytes(call, "src", src, encoded_bytes(spec, shape.dtype, shape.elems()));
+  check_pointer(call, "the normalization", norm.data);
+  check_pointer(call, "the result", dst);
+  const format::Geometry geometry = format::geometry(rotated, shape.elems(), Segments{});
+  return {.decode = {.src = src.data,
+                     .dst = {dst, shape.dtype, run_of(shape.elems())},
+                     .geometry = geometry,
+                     .sections = format::sections(rotated, geometry, shape.dtype),
+                     .seed = seed,
+                     .stream = &stream},
+          .channels = shape.channels,
+          .norm = {norm, shape.channels},
+          .positive = positive};
+}
+
+}  // namespace
+
+bool can_fuse_batch_norm(const CodecSpec& spec, const ChannelRows& shape, Device device) {
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  const bool is_float = shape.dtype == DType::f32 || shape.dtype == DType::f16 || shape.dtype == DType::bf16;
+  return device.kind == DeviceKind::cuda && cuda::has_batch_norm() && rotated != nullptr && !rotated->mask_plane &&
+         rotated->group == GroupSize(kGroup) && is_float && shape.rows > 0 && shape.channels > 0 &&
+         shape.channels % kChannelStep == 0 && shape.channels <= kMostChannels &&
+         shape.rows < kElemLimit / shape.channels;
+}
+
+std::size_t batch_norm_workspace_bytes(const ChannelRows& shape) {
+  const std::int64_t numbers = codec::GradientNumbers::kCount * shape.channels + codec::ChannelSums(shape).floats();
+  return static_cast<std::size_t>(numbers) * sizeof(float);
+}
+
+void measure_batch(const CodecSpec& spec, const ChannelRows& shape, const void* x,
+                   const BatchNormParameters& parameters, float* norm, ByteSpan workspace, const Stream& stream) {
+  constexpr std::string_view kCall = "measure_batch";
+  (void)check_shape(kCall, spec, shape, stream);
+  check_pointer(kCall, "x", x);
+  check_pointer(kCall, "the normalization", norm);
+  check_bytes(kCall, "workspace", workspace, batch_norm_workspace_bytes(shape));
+  cuda::measure_batch(shape, x, parameters, norm, reinterpret_cast<float*>(workspace.data), stream);
+}
+
+std::size_t sign_plane_bytes(const ChannelRows& shape) { return encoded_bytes(Mask{}, shape.dtype, shape.elems()); }
+
+void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const void* x, Normalization norm, void* y,
+                       ByteSpan dst, std::byte* positive, Seed seed, const Stream& stream) {
+  constexpr std::string_view kCall = "encode_normalized";
+  const Rotated& rotated = check_shape(kCall, spec, shape, stream);
+  check_bytes(kCall, "dst", dst, encoded_bytes(spec, shape.dtype, shape.elems()));
+  check_pointer(kCall, "x", x);
+  check_pointer(kCall, "y", y);
+  check_pointer(kCall, "the normalization", norm.data);
+  const format::Geometry geometry = format::geometry(rotated, shape.elems(), Segments{});
+  cuda::encode_normalized(rotated, {.encode = {.src = {x, shape.dtype, run_of(shape.elems())},
+                                               .geometry = geometry,
+                                               .sections = format::sections(rotated, geometry, shape.dtype),
+                                               .dst = dst.data,
+                                               .workspace = nullptr,
+                                               .segment_bits = nullptr,
+                                               .seed = seed,
+                                               .stream = &stream},
+                                    .channels = shape.channels,
+                                    .norm = {norm, shape.channels},
+                                    .y = y,
+                                    .positive = positive});
+}
+
+void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm, void* y,
+                       const std::byte* positive, Seed seed, const Stream& stream) {
+  const auto job = decode_job("decode_normalized", spec, shape, src, norm, y, positive, seed, stream);
+  cuda::decode_normalized(std::get<Rotated>(spec), job);
+}
+
+void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm,
+                         const BatchNormGradients& gradients, const std::byte* positive, ByteSpan workspace, Seed seed,
+                         const Stream& stream) {
+  constexpr std::string_view kCall = "batch_norm_backward";
+  const auto job = decode_job(kCall, spec, shape, src, norm, gradients.x, positive, seed, stream);
+  check_pointer(kCall, "the gradient of y", gradients.y);
+  check_pointer(kCall, "the gradient of the weight", gradients.weight);
+  check_pointer(kCall, "the gradient of the bias", gradients.bias);
+  check_bytes(kCall, "workspace", workspace, batch_norm_workspace_bytes(shape));
+  cuda::batch_norm_backward(std::get<Rotated>(spec), job, gradients, reinterpret_cast<float*>(workspace.data));
+}
+
+}  // namespace actzip

@@ -1,0 +1,84 @@
+// What the codec layer hands to a backend for a batch norm: everything is validated. Where numbers of channels lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "actzip/batch_norm.hpp"
+#include "codec/job.hpp"
+#include "format/geometry.hpp"
+
+namespace actzip::codec {
+
+/// The four numbers of each channel in a Normalization.
+struct ChannelNumbers {
+  const float* scale;  ///< y = x * scale + shift
+  const float* shift;
+  const float* mean;
+  const float* inverse_deviation;
+
+  ChannelNumbers(Normalization norm, std::int64_t channels)
+      : scale(norm.data),
+        shift(norm.data + channels),
+        mean(norm.data + 2 * channels),
+        inverse_deviation(norm.data + 3 * channels) {}
+};
+
+/// The three numbers of each channel by which the gradient of the input is made.
+struct GradientNumbers {
+  static constexpr std::int64_t kCount = 3;
+
+  float* by_gradient;
+  float* by_input;
+  float* constant;
+
+  GradientNumbers(float* data, std::int64_t channels)
+      : by_gradient(data), by_input(data + channels), constant(data + 2 * channels) {}
+};
+
+/// An encoding whose source is a batch norm's input.
+struct NormalizedJob {
+  EncodeJob encode;
+  std::int64_t channels;
+  ChannelNumbers norm;
+  void* y;
+  std::byte* positive;  ///< or null
+};
+
+/// A decoding of a batch norm's input, whose target is its output or the gradient of the input.
+struct DenormalizedJob {
+  DecodeJob decode;
+  std::int64_t channels;
+  ChannelNumbers norm;
+  const std::byte* positive;  ///< or null
+};
+
+/// How sums over rows are made: blocks whose tiles begin at one channel each, and their sums behind each other in a
+/// workspace.
+struct ChannelSums {
+  static constexpr std::int64_t kTile = 1024;
+  static constexpr std::int64_t kWarps = 4;
+  static constexpr std::int64_t kMostBlocks = 528;  ///< four a multiprocessor of the largest devices of today
+
+  std::int64_t channels;
+  std::int64_t tiles;
+  std::int64_t blocks;  ///< so many tiles on the channels are the same again
+  std::int64_t width;   ///< sums of a block, twice
+
+  explicit ChannelSums(const ChannelRows& shape)
+      : channels(shape.channels), tiles(format::ceil_div(shape.elems(), kTile)) {
+    std::int64_t period = channels;  // in tiles: channels / gcd(channels, kTile)
+    for (std::int64_t part = kTile; part > 1 && period % 2 == 0; part /= 2) period /= 2;
+    const std::int64_t wanted = format::ceil_div(tiles, kWarps * kTilesOfWarp);
+    const std::int64_t most = wanted < kMostBlocks ? wanted : kMostBlocks;
+    blocks = format::ceil_div(most, period) * period;
+    width = channels < kTile ? channels : kTile;
+  }
+
+  [[nodiscard]] std::int64_t floats() const { return blocks * 2 * width; }
+
+ private:
+  static constexpr std::int64_t kTilesOfWarp = 4;  ///< fewer are not worth a block's end
+};
+
+}  // namespace actzip::codec

@@ -1,0 +1,208 @@
+// Batch norm on CUDA. Forward sums over rows, then encodes from a source that also normalises. Backward sums over rows
+// while it decodes, then decodes again into the gradient: reading 2 bits twice costs less than 16 once.
+#include <cstdint>
+
+#include "cuda/batch_norm.hpp"
+#include "cuda/channel_sums.cuh"
+#include "cuda/rotated_kernels.cuh"
+#include "dispatch.hpp"
+
+namespace actzip::cuda {
+namespace {
+
+constexpr int kGroup = 256;
+
+/// Of the input and of its square, both less the first row, which is near enough to the mean that little cancels.
+template <DType Type>
+struct InputSums {
+  static constexpr int kBlocksOfMultiprocessor = 4;
+
+  const void* x;
+  std::int64_t elems;
+  Channels channels;
+
+  __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t phase) const {
+    Chunk<Storage<Type>> chunks[kBlocks];
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const std::int64_t first = tile * kTile + b * kBlock + lane * kChunk;
+      // What does not exist is read from the first row, and adds nothing.
+      chunks[b] = load_whole<Type>(x, first < elems ? first : channels.of(phase, b * kBlock + lane * kChunk));
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const auto reference = load_whole<Type>(x, channels.of(phase, b * kBlock + lane * kChunk));
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const float difference = widen<Type>(chunks[b], i) - widen<Type>(reference, i);
+        sums.first[b][i] += difference;
+        sums.second[b][i] = fmaf(difference, difference, sums.second[b][i]);
+      }
+    }
+  }
+};
+
+/// The numbers of a Normalization, and the running statistics.
+template <DType Type>
+struct FinishInput {
+  const Storage<Type>* first_row;
+  BatchNormParameters parameters;
+  float rows;
+  std::uint32_t channels;
+  float* norm;
+
+  __device__ void operator()(std::uint32_t c, float sum, float squares) const {
+    const float offset = sum / rows;
+    const float mean = math::Element<Type>::widen(first_row[c]) + offset;
+    const float variance = fmaxf(fmaf(-offset, offset, squares / rows), 0.0F);
+    update(parameters.running_mean, c, mean);
+    update(parameters.running_variance, c, variance * (rows / fmaxf(rows - 1.0F, 1.0F)));
+    const float inverse_deviation = rsqrtf(variance + parameters.epsilon);
+    const float scale = inverse_deviation * (parameters.weight != nullptr ? parameters.weight[c] : 1.0F);
+    norm[c] = scale;
+    norm[channels + c] = fmaf(-mean, scale, parameters.bias != nullptr ? parameters.bias[c] : 0.0F);
+    norm[2 * channels + c] = mean;
+    norm[3 * channels + c] = inverse_deviation;
+  }
+
+ private:
+  __device__ void update(float* running, std::uint32_t c, float value) const {
+    if (running != nullptr) running[c] = fmaf(parameters.momentum, value - running[c], running[c]);
+  }
+};
+
+/// Of the gradient, and of the gradient times the input without its mean.
+template <DType Type, int Bits>
+struct GradientSums {
+  static constexpr int kBlocksOfMultiprocessor = 4;
+
+  RotatedBuffer buffer;
+  KernelSeed seed;
+  const void* y_gradient;
+  const std::byte* positive;
+  const float* mean;
+  Channels channels;
+
+  __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t phase) const {
+    Chunk<Storage<Type>> gradients[kBlocks] = {};
+    std::uint32_t masks[kBlocks];
+    EncodedChunk in[kBlocks] = {};
+    const TileCodes<Bits, true> codes(buffer, kGroup, tile, lane);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const std::int64_t first = tile * kTile + b * kBlock + lane * kChunk;
+      masks[b] = 0xffU;
+      if (slot_exists<false>(buffer.geometry, tile, b, lane)) {
+        in[b].codes = static_cast<std::uint32_t>(load_codes<Bits>(codes.at(b), Bits));
+        in[b].stats = load_stats(buffer.stats_section, tile * kBlocks + b, buffer.stats);
+      }
+      if (first >= buffer.geometry.elems) continue;
+      gradients[b] = load_whole<Type>(y_gradient, first);
+      if (positive != nullptr) masks[b] = static_cast<std::uint32_t>(positive[first >> 3]);
+    }
+    const Rotation<HalfHadamard> rotation(seed.key(), tile, lane, kGroup);
+    const LevelTable<Bits> table;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      std::uint32_t pairs[4];
+      rotate_back<Bits>(in[b].codes, b, table, rotation, pairs);
+      keep_masked<Type>(gradients[b], masks[b]);
+      float means[kChunk];
+      load_channels(mean, channels.of(phase, b * kBlock + lane * kChunk), means);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const float2 pair = __half22float2(as_packed<__half2>(pairs[i / 2]));
+        const float input = fmaf(i % 2 == 0 ? pair.x : pair.y, in[b].stats.second, in[b].stats.first);
+        const float gradient = widen<Type>(gradients[b], i);
+        sums.first[b][i] += gradient;
+        sums.second[b][i] = fmaf(gradient, input - means[i], sums.second[b][i]);
+      }
+    }
+  }
+};
+
+struct FinishGradient {
+  codec::ChannelNumbers norm;
+  codec::GradientNumbers numbers;
+  float inverse_rows;
+  float* weight;
+  float* bias;
+
+  __device__ void operator()(std::uint32_t c, float gradient, float product) const {
+    const float scale = norm.scale[c];
+    const float inverse_deviation = norm.inverse_deviation[c];
+    bias[c] = gradient;
+    weight[c] = product * inverse_deviation;
+    const float by_input = -scale * inverse_deviation * inverse_deviation * product * inverse_rows;
+    numbers.by_gradient[c] = scale;
+    numbers.by_input[c] = by_input;
+    numbers.constant[c] = fmaf(-by_input, norm.mean[c], -scale * gradient * inverse_rows);
+  }
+};
+
+/// body.operator()<Type, Bits>().
+template <class Body>
+void with_type_and_bits(const Rotated& spec, DType dtype, Body&& body) {
+  with_float(dtype, [&]<DType Type>() {
+    with_bits<format::kMaxRotatedBits>(spec.bits, [&]<int Bits>() { body.template operator()<Type, Bits>(); });
+  });
+}
+
+template <DType Type, int Bits, class Map>
+void decode_mapped(const Rotated& spec, const codec::DenormalizedJob& job, const Map& map) {
+  using Target = MappedTarget<Type, Map>;
+  launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.decode.geometry), *job.decode.stream,
+         rotated_buffer(spec, job.decode, job.decode.src), Target(job.decode.dst.data, job.channels, map, job.positive),
+         KernelSeed(job.decode.seed));
+}
+
+}  // namespace
+
+bool has_batch_norm() noexcept { return true; }
+
+void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParameters& parameters, float* norm,
+                   float* workspace, const Stream& stream) {
+  with_float(shape.dtype, [&]<DType Type>() {
+    const InputSums<Type> source{x, shape.elems(), Channels(shape.channels)};
+    const FinishInput<Type> finish{static_cast<const Storage<Type>*>(x), parameters, static_cast<float>(shape.rows),
+                                   static_cast<std::uint32_t>(shape.channels), norm};
+    sum_channels(source, finish, codec::ChannelSums(shape), workspace, stream);
+  });
+}
+
+void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job) {
+  const codec::EncodeJob& encode = job.encode;
+  with_type_and_bits(spec, encode.src.dtype, [&]<DType Type, int Bits>() {
+    using Source = NormalizingSource<Type>;
+    launch(rotated_encode_kernel<Type, Bits, kGroup, Source>, tile_count(encode.geometry), *encode.stream,
+           Source(encode.src.data, job), rotated_buffer(spec, encode, encode.dst), KernelSeed(encode.seed),
+           Padding(encode.dst, encode.sections));
+  });
+}
+
+void decode_normalized(const Rotated& spec, const codec::DenormalizedJob& job) {
+  with_type_and_bits(spec, job.decode.dst.dtype,
+                     [&]<DType Type, int Bits>() { decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm}); });
+}
+
+void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, const BatchNormGradients& gradients,
+                         float* workspace) {
+  const codec::DecodeJob& decode = job.decode;
+  const ChannelRows shape{decode.geometry.elems / job.channels, job.channels, decode.dst.dtype};
+  const codec::GradientNumbers numbers(workspace, job.channels);
+  const FinishGradient finish{job.norm, numbers, 1.0F / static_cast<float>(shape.rows), gradients.weight,
+                              gradients.bias};
+  with_type_and_bits(spec, shape.dtype, [&]<DType Type, int Bits>() {
+    const GradientSums<Type, Bits> source{rotated_buffer(spec, decode, decode.src),
+                                          KernelSeed(decode.seed),
+                                          gradients.y,
+                                          job.positive,
+                                          job.norm.mean,
+                                          Channels(job.channels)};
+    sum_channels(source, finish, codec::ChannelSums(shape), workspace + codec::GradientNumbers::kCount * job.channels,
+                 *decode.stream);
+    decode_mapped<Type, Bits>(spec, job, GradientMap{gradients.y, numbers});
+  });
+}
+
+}  // namespace actzip::cuda

@@ -1,0 +1,19 @@
+// Batch norm on CUDA; jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
+#pragma once
+
+#include "codec/batch_norm_job.hpp"
+
+namespace actzip::cuda {
+
+/// Whether this build has them.
+bool has_batch_norm() noexcept;
+
+/// Workspaces have ChannelSums::floats(), and for backward GradientNumbers before them.
+void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParameters& parameters, float* norm,
+                   float* workspace, const Stream& stream);
+void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job);
+void decode_normalized(const Rotated& spec, const codec::DenormalizedJob& job);
+void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, const BatchNormGradients& gradients,
+                         float* workspace);
+
+}  // namespace actzip::cuda

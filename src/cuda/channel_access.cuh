@@ -1,0 +1,194 @@
+// Accesses that do something with elements on their way, by channel: rows of channels lie behind each other, and a
+// chunk has eight neighbouring channels of one row.
+#pragma once
+
+#include <cstdint>
+
+#include "codec/batch_norm_job.hpp"
+#include "cuda/chunk.cuh"
+#include "cuda/rotated_decode.cuh"
+#include "cuda/values.cuh"
+
+namespace actzip::cuda {
+
+/// Which channel an element has. Divides once for a tile; inside it a product with the reciprocal is exact, because
+/// the numbers are below 2^16.
+class Channels {
+ public:
+  explicit Channels(std::int64_t count)
+      : count_(static_cast<std::uint32_t>(count)), reciprocal_(static_cast<std::uint32_t>((1ULL << 32) / count + 1)) {}
+
+  [[nodiscard]] __device__ std::uint32_t count() const { return count_; }
+
+  /// Of the first element of its tile.
+  [[nodiscard]] __device__ std::uint32_t of_tile(std::int64_t element) const {
+    return (static_cast<std::uint32_t>(element) & ~static_cast<std::uint32_t>(kTile - 1)) % count_;
+  }
+  /// Of element `inside` of a tile whose first one has channel `phase`.
+  [[nodiscard]] __device__ std::uint32_t of(std::uint32_t phase, int inside) const {
+    const std::uint32_t sum = phase + static_cast<std::uint32_t>(inside);
+    return sum - __umulhi(sum, reciprocal_) * count_;
+  }
+  /// Of element first + offset, both in one tile.
+  [[nodiscard]] __device__ std::uint32_t of_element(std::int64_t first, int offset) const {
+    return of(of_tile(first), static_cast<int>(first & (kTile - 1)) + offset);
+  }
+
+ private:
+  std::uint32_t count_;
+  std::uint32_t reciprocal_;
+};
+
+/// Numbers of eight neighbouring channels.
+__device__ __forceinline__ void load_channels(const float* numbers, std::uint32_t channel, float (&out)[kChunk]) {
+  const auto* const at = reinterpret_cast<const float4*>(numbers + channel);
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const float4 four = __ldg(at + k);
+    out[4 * k] = four.x;
+    out[4 * k + 1] = four.y;
+    out[4 * k + 2] = four.z;
+    out[4 * k + 3] = four.w;
+  }
+}
+
+/// Which of eight elements are above 0, or NaN.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t positive_bits(const Chunk<Storage<Type>>& chunk) {
+  std::uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) bits |= !(widen<Type>(chunk, i) <= 0.0F) ? 1U << i : 0U;
+  return bits;
+}
+
+/// Chunks that are read and written whole: the number of channels is a multiple of eight.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> load_whole(const void* data, std::int64_t first) {
+  Chunk<Storage<Type>> chunk;
+  const auto* const at = reinterpret_cast<const uint4*>(static_cast<const Storage<Type>*>(data) + first);
+#pragma unroll
+  for (int k = 0; k < Chunk<Storage<Type>>::kWords / 4; ++k) {
+    const uint4 four = __ldg(at + k);
+    chunk.w[4 * k] = four.x;
+    chunk.w[4 * k + 1] = four.y;
+    chunk.w[4 * k + 2] = four.z;
+    chunk.w[4 * k + 3] = four.w;
+  }
+  return chunk;
+}
+
+/// The source of an encoding: what was loaded is normalised and stored.
+template <DType Type>
+class NormalizingSource : public DenseAccess<Storage<Type>> {
+ public:
+  NormalizingSource(const void* x, const codec::NormalizedJob& job)
+      : DenseAccess<Storage<Type>>(x, {}),
+        y_(job.y, {}),
+        channels_(job.channels),
+        norm_{job.norm},
+        positive_(job.positive) {}
+
+  __device__ void after_load(std::int64_t first, int offset, const Chunk<Storage<Type>>& x) const {
+    float scale[kChunk];
+    float shift[kChunk];
+    const std::uint32_t channel = channels_.of_element(first, offset);
+    load_channels(norm_.scale, channel, scale);
+    load_channels(norm_.shift, channel, shift);
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] = fmaf(widen<Type>(x, i), scale[i], shift[i]);
+    Chunk<Storage<Type>> y;
+    narrow<Type>(values, y.w);
+    if (positive_ != nullptr) positive_[(first + offset) >> 3] = static_cast<std::byte>(positive_bits<Type>(y));
+    y_.store(first + offset, kChunk, y);
+  }
+
+ private:
+  DenseAccess<Storage<Type>> y_;
+  Channels channels_;
+  codec::ChannelNumbers norm_;
+  std::byte* positive_;
+};
+
+/// The target of a decoding: what was decoded becomes map(it), where a bit says so, and 0 elsewhere.
+template <DType Type, class Map>
+class MappedTarget {
+ public:
+  static constexpr bool kDense = true;
+  static constexpr int kBlocksOfMultiprocessor = 8;  ///< for the numbers of channels in registers
+
+  MappedTarget(void* data, std::int64_t channels, const Map& map, const std::byte* positive)
+      : target_(data, {}), channels_(channels), map_(map), positive_(positive) {}
+
+  __device__ void store_full(std::int64_t first, int offset, const Chunk<Storage<Type>>& x) const {
+    target_.store_full(first, offset, mapped(first, offset, x));
+  }
+  __device__ void store(std::int64_t first, int /*count*/, const Chunk<Storage<Type>>& x) const {
+    target_.store(first, kChunk, mapped(first, 0, x));
+  }
+
+ private:
+  [[nodiscard]] __device__ Chunk<Storage<Type>> mapped(std::int64_t first, int offset,
+                                                       const Chunk<Storage<Type>>& x) const {
+    const std::uint32_t mask =
+        positive_ != nullptr ? static_cast<std::uint32_t>(
+                                   __ldg(reinterpret_cast<const unsigned char*>(positive_) + ((first + offset) >> 3)))
+                             : 0xffU;
+    return map_.template of<Type>(first + offset, channels_.of_element(first, offset), x, mask);
+  }
+
+  DenseAccess<Storage<Type>> target_;
+  Channels channels_;
+  Map map_;
+  const std::byte* positive_;
+};
+
+/// The output of a batch norm and a ReLU.
+struct OutputMap {
+  codec::ChannelNumbers norm;
+
+  template <DType Type>
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(std::int64_t /*first*/, std::uint32_t channel,
+                                                   const Chunk<Storage<Type>>& x, std::uint32_t mask) const {
+    float scale[kChunk];
+    float shift[kChunk];
+    load_channels(norm.scale, channel, scale);
+    load_channels(norm.shift, channel, shift);
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] = fmaf(widen<Type>(x, i), scale[i], shift[i]);
+    Chunk<Storage<Type>> y;
+    narrow<Type>(values, y.w);
+    keep_masked<Type>(y, mask);
+    return y;
+  }
+};
+
+/// The gradient of the input: a multiple of the output's, one of the input, and a constant.
+struct GradientMap {
+  const void* y_gradient;
+  codec::GradientNumbers numbers;
+
+  template <DType Type>
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(std::int64_t first, std::uint32_t channel,
+                                                   const Chunk<Storage<Type>>& x, std::uint32_t mask) const {
+    Chunk<Storage<Type>> gradient = load_whole<Type>(y_gradient, first);
+    keep_masked<Type>(gradient, mask);
+    float by_gradient[kChunk];
+    float by_input[kChunk];
+    float constant[kChunk];
+    load_channels(numbers.by_gradient, channel, by_gradient);
+    load_channels(numbers.by_input, channel, by_input);
+    load_channels(numbers.constant, channel, constant);
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      values[i] = fmaf(widen<Type>(gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_input[i], constant[i]));
+    }
+    Chunk<Storage<Type>> result;
+    narrow<Type>(values, result.w);
+    return result;
+  }
+};
+
+}  // namespace actzip::cuda

@@ -1,0 +1,115 @@
+// Sums over the rows of a tensor, two for each channel. Blocks take tiles that begin at the same channel, so that each
+// lane keeps its sums in registers; what the blocks found is added up by a second kernel. Every sum is made in an order
+// that the shape alone decides.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/channel_access.cuh"
+#include "cuda/rotated_tile.cuh"
+
+namespace actzip::cuda {
+
+inline constexpr int kWarps = kThreads / kWarp;
+static_assert(kWarps == codec::ChannelSums::kWarps && kTile == codec::ChannelSums::kTile);
+
+/// The sums of a lane: two for each of its numbers in a tile.
+struct LaneSums {
+  float first[kBlocks][kChunk] = {};
+  float second[kBlocks][kChunk] = {};
+};
+
+/// Number `i` of a tile from each warp of a block, added in order.
+[[nodiscard]] __device__ __forceinline__ float sum_of_warps(const float (&sums)[kWarps][kTile], std::uint32_t i) {
+  float sum = sums[0][i];
+#pragma unroll
+  for (int w = 1; w < kWarps; ++w) sum += sums[w][i];
+  return sum;
+}
+
+/// Writes the sums of a block whose tiles begin at channel `phase`: by channel if a tile has them all, else by place in
+/// the tile.
+__device__ __forceinline__ void store_sums(const float (&lane_sums)[kBlocks][kChunk], float (&shared)[kWarps][kTile],
+                                           std::uint32_t phase, std::uint32_t channels, float* out) {
+  const std::uint32_t lane = threadIdx.x % kWarp;
+  const std::uint32_t warp = threadIdx.x / kWarp;
+  __syncthreads();
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) shared[warp][b * kBlock + lane * kChunk + i] = lane_sums[b][i];
+  }
+  __syncthreads();
+  const std::uint32_t width = min(channels, static_cast<std::uint32_t>(kTile));
+  for (std::uint32_t c = threadIdx.x; c < width; c += kThreads) {
+    if (channels >= kTile) {
+      out[c] = sum_of_warps(shared, c);
+      continue;
+    }
+    float sum = 0.0F;
+    for (std::uint32_t i = (c + channels - phase) % channels; i < kTile; i += channels) sum += sum_of_warps(shared, i);
+    out[c] = sum;
+  }
+}
+
+/// source.add(sums, tile, lane, phase) for every tile.
+template <class Source>
+__global__ void __launch_bounds__(kThreads, Source::kBlocksOfMultiprocessor)
+    channel_sums_kernel(const __grid_constant__ Source source, std::int64_t tiles, Channels channels, float* out) {
+  __shared__ float shared[kWarps][kTile];
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const std::uint32_t phase = channels.of_tile(static_cast<std::int64_t>(blockIdx.x) * kTile);
+  LaneSums sums;
+  for (std::int64_t tile = blockIdx.x + static_cast<std::int64_t>(threadIdx.x / kWarp) * gridDim.x; tile < tiles;
+       tile += static_cast<std::int64_t>(gridDim.x) * kWarps) {
+    source.add(sums, tile, lane, phase);
+  }
+  const std::uint32_t width = min(channels.count(), static_cast<std::uint32_t>(kTile));
+  float* const own = out + static_cast<std::int64_t>(blockIdx.x) * 2 * width;
+  store_sums(sums.first, shared, phase, channels.count(), own);
+  store_sums(sums.second, shared, phase, channels.count(), own + width);
+}
+
+/// finish(channel, first, second) with the sums of all blocks, by 32 channels and as many rows of threads.
+inline constexpr int kFinishRows = 32;
+
+template <class Finish>
+__global__ void __launch_bounds__(kWarp* kFinishRows)
+    finish_sums_kernel(const float* sums, std::uint32_t blocks, Channels channels,
+                       const __grid_constant__ Finish finish) {
+  __shared__ float shared[2][kFinishRows][kWarp + 1];
+  const std::uint32_t count = channels.count();
+  const std::uint32_t width = min(count, static_cast<std::uint32_t>(kTile));
+  const std::uint32_t c = blockIdx.x * kWarp + threadIdx.x;
+  float first = 0.0F;
+  float second = 0.0F;
+  for (std::uint32_t block = threadIdx.y; c < count && block < blocks; block += kFinishRows) {
+    const std::uint32_t phase = channels.of_tile(static_cast<std::int64_t>(block) * kTile);
+    const std::uint32_t place = count < kTile ? c : (c + count - phase) % count;
+    if (place >= width) continue;
+    first += sums[block * 2 * width + place];
+    second += sums[block * 2 * width + width + place];
+  }
+  shared[0][threadIdx.y][threadIdx.x] = first;
+  shared[1][threadIdx.y][threadIdx.x] = second;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= count) return;
+  for (int row = 1; row < kFinishRows; ++row) {
+    first += shared[0][row][threadIdx.x];
+    second += shared[1][row][threadIdx.x];
+  }
+  finish(c, first, second);
+}
+
+/// Both kernels, one behind the other. `workspace` has plan.floats().
+template <class Source, class Finish>
+void sum_channels(const Source& source, const Finish& finish, const codec::ChannelSums& plan, float* workspace,
+                  const Stream& stream) {
+  const Channels channels(plan.channels);
+  launch_blocks(channel_sums_kernel<Source>, plan.blocks, kThreads, stream, source, plan.tiles, channels, workspace);
+  launch_grid(finish_sums_kernel<Finish>, dim3(static_cast<unsigned>(format::ceil_div(plan.channels, kWarp))),
+              dim3(kWarp, kFinishRows), stream, static_cast<const float*>(workspace),
+              static_cast<std::uint32_t>(plan.blocks), channels, finish);
+}
+
+}  // namespace actzip::cuda

@@ -1,0 +1,257 @@
+// The kernels of `rotated`: a warp works on one tile of 1,024 padded elements, see rotated_tile.cuh. What the elements
+// come from and go to is an access (chunk.cuh, channel_access.cuh).
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/launch.cuh"
+#include "cuda/rotated_buffer.cuh"
+#include "cuda/rotated_decode.cuh"
+#include "cuda/rotated_encode.cuh"
+#include "math/rotated.hpp"
+
+namespace actzip::cuda {
+
+inline constexpr float kLargest = 0x1.fffffep127F;
+inline constexpr float kWild =
+    0x1p100F;  ///< far above what is representable, far below what overflows in two transforms
+
+/// Reads the elements of a tile and, if there is one, writes their mask plane.
+template <DType Type, bool Full, class Access>
+__device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer& dst, int group, std::int64_t tile,
+                                          int lane, Chunk<Storage<Type>> (&chunks)[kBlocks]) {
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    const BlockPlace at = block_place<Full>(dst, group, tile, b, lane);
+    chunks[b] = src.load(at.first, at.count);
+  }
+  if constexpr (requires { &Access::after_load; }) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      if (!Full && block_place<Full>(dst, group, tile, b, lane).count <= 0) continue;
+      src.after_load(tile * kTile + lane * kChunk, b * kBlock, chunks[b]);
+    }
+  }
+  if (!dst.has_mask()) return;
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    std::byte* const at = block_place<Full>(dst, group, tile, b, lane).mask;
+    if (Full || at != nullptr) *at = static_cast<std::byte>(nonzero_bits<Type>(chunks[b]));
+  }
+}
+
+/// Two groups of 128 share the products of a block, where an infinity or a NaN of one would reach the other through a
+/// product with 0. A group that could lead to one becomes zeros here. Returns whether this lane's group did.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ bool clear_wild_group(Chunk<Storage<Type>>& chunk, int lane) {
+  bool tame = true;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) tame = tame && fabsf(widen<Type>(chunk, i)) <= kWild;
+  const std::uint32_t wild = __ballot_sync(~0U, !tame);
+  if ((wild & (lane < 16 ? 0xffffU : 0xffff0000U)) == 0) return false;
+  chunk = Chunk<Storage<Type>>{};
+  return true;
+}
+
+/// values[i], which stay in registers.
+template <class T>
+__device__ __forceinline__ T choose(const T (&values)[kBlocks], int i) {
+  const T low = i % 2 == 0 ? values[0] : values[1];
+  const T high = i % 2 == 0 ? values[2] : values[3];
+  return i < 2 ? low : high;
+}
+
+/// Bits of the group in block `i` that this lane's elements belong to.
+template <int Bits, bool Full>
+__device__ __forceinline__ int own_bits(const TileCodes<Bits, Full>& codes, int i) {
+  const int bits[kBlocks] = {codes.bits(0), codes.bits(1), codes.bits(2), codes.bits(3)};
+  return choose(bits, i);
+}
+
+template <DType Type, int Bits, bool Full, class Access>
+__device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuffer& dst,
+                                            const TileCodes<Bits, Full>& codes, int group, math::HashKey key,
+                                            std::int64_t tile, int lane) {
+  const float inverse_group = group == 256 ? 0x1p-8F : 0x1p-7F;
+  const bool bf16_stats = dst.stats == StatsType::bf16;
+  const Encoder<Type> encoder(key, tile, lane, group);
+
+  Chunk<Storage<Type>> chunks[kBlocks];
+  load_tile<Type, Full>(src, dst, group, tile, lane, chunks);
+  bool cleared[kBlocks] = {};
+  if (group == 128) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) cleared[b] = clear_wild_group<Type>(chunks[b], lane);
+  }
+  float sums[kBlocks];
+  encoder.sums(chunks, sums);
+  Mean<Type> means[kBlocks];
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    const int count = block_place<Full>(dst, group, tile, b, lane).group_count;
+    float mean = sums[b] * (Full ? inverse_group : 1.0F / static_cast<float>(count));
+    if (Type == DType::f32 && bf16_stats) mean = Mean<DType::bf16>(mean).value();
+    means[b] = Mean<Type>(cleared[b] ? math::float_of(math::kNanF32) : mean);
+  }
+
+  float y[kBlocks][kChunk];
+  float squares[kBlocks];
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    const int present = block_place<Full>(dst, group, tile, b, lane).count;
+    // What is not finite must not reach the other group of a block of two.
+    const Mean<Type> mean = group == 256 || means[b].finite() ? means[b] : Mean<Type>(0.0F);
+    encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), y[b]);
+    squares[b] = 0.0F;
+#pragma unroll
+    for (float v : y[b]) squares[b] = fmaf(v, v, squares[b]);
+  }
+  const GroupSums<Layout::coefficient> square_sums(lane, group);
+  const float square_sum = square_sums.reduce(squares);
+  const bool usable = square_sum > 0.0F && square_sum <= kLargest;
+  const float root = group == 256 ? 0x1p4F : 0x1.6a09e6p3F;  // of the number of coefficients
+  // Only where the cuts lie hangs on sigma: the fast reciprocal root will do.
+  const float inverse_sigma = usable ? rsqrtf(square_sum) * root : 1.0F;
+  const float unit = encoder.unit(inverse_sigma);
+  const std::uint32_t usable_groups = __ballot_sync(~0U, usable);
+
+  const GroupSums<Layout::spatial> groups(lane, group);
+  __half2 products[kBlocks] = {};
+  codes.for_each_width([&]<int Width>() {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      __half2 product;
+      const std::uint32_t packed = encoder.template finish<Width>(y[b], square_sums.of_block(unit, b), b, product);
+      if (!Full && Bits == kOwnBits && codes.bits(b) != Width) continue;
+      products[b] = product;
+      if (!slot_exists<Full>(dst.geometry, tile, b, lane)) continue;
+      const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, b);
+      store_codes<Width>(codes.at(b), coded ? packed : 0U, Width);
+    }
+  });
+
+  const float product = groups.reduce(products);
+  const float own_squares = groups.from<Layout::coefficient>(square_sum);
+  const float own_inverse_sigma = groups.from<Layout::coefficient>(inverse_sigma);
+  if (!groups.speaks()) return;
+  const std::int64_t g = (tile * kBlocks + groups.block()) * (kBlock / group) + groups.half();
+  if (!Full && g >= dst.geometry.groups()) return;
+  const Mean<Type> mean = choose(means, groups.block());
+  const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, groups.block());
+  const float level_unit = level_unit_of<Bits>(own_bits(codes, groups.block()));
+  float scale = coded ? __fdividef(level_unit, own_inverse_sigma * product * static_cast<float>(group)) : 0.0F;
+  if (bf16_stats) scale = math::bf16_stochastic(scale, math::scale_noise(key, static_cast<std::uint64_t>(g)));
+  const bool representable = mean.finite() && own_squares <= kLargest;
+  store_stats(dst.stats_section, g, dst.stats,
+              {representable ? mean.value() + 0.0F : math::float_of(math::kNanF32), scale});
+}
+
+/// A tile that is not full, out of the way of those that are: inlined beside them it would cost them registers.
+template <DType Type, int Bits, class Access>
+__device__ __noinline__ void encode_ragged_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
+                                                std::int64_t tile, int lane) {
+  const int group = dst.geometry.group;
+  encode_tile<Type, Bits, false>(src, dst, TileCodes<Bits, false>(dst, group, tile, lane), group, key, tile, lane);
+}
+
+template <DType Type, int Bits, int Group, class Access>
+__global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : 8) - (Bits == kOwnBits ? 1 : 0))
+    rotated_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ RotatedBuffer dst,
+                          const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
+  padding.zero();
+  if constexpr (Bits == kOwnBits) dst.table.zero_rest();
+  const math::HashKey key = seed.key();
+  on_tile(dst.tiles, [&](std::int64_t tile, int lane) {
+    if constexpr (Access::kDense) {
+      const TileCodes<Bits, true> codes(dst, Group, tile, lane);
+      if (codes.whole() && (tile + 1) * kTile <= dst.geometry.elems) {
+        return encode_tile<Type, Bits, true>(src, dst, codes, Group, key, tile, lane);
+      }
+    }
+    encode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
+  });
+}
+
+/// Any tile; out of the way like encode_ragged_tile().
+template <DType Type, int Bits, class Access>
+__device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
+                                                std::int64_t tile, int lane) {
+  const int group = src.geometry.group;
+  const Rotation<HalfHadamard> rotation(key, tile, lane, group);
+  const TileCodes<Bits, false> codes(src, group, tile, lane);
+  LevelTable<Bits> table;
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    EncodedChunk in = {};
+    if (slot_exists<false>(src.geometry, tile, b, lane)) {
+      with_width<Bits, format::kMaxRotatedBits>(codes.bits(b), [&]<int Width>() {
+        in.codes = static_cast<std::uint32_t>(load_codes<Width>(codes.at(b), Width));
+      });
+    }
+    table.choose(codes.bits(b));
+    const BlockPlace at = block_place<false>(src, group, tile, b, lane);
+    if (at.count > 0) in.stats = load_stats(src.stats_section, at.g, src.stats);
+    auto chunk = rotated_decode_chunk<Type, Bits>(in, b, table, rotation);
+    if (at.count <= 0) continue;
+    if (math::is_nan(in.stats.first)) fill_nan<Type>(chunk.w);
+    if (src.has_mask()) keep_masked<Type>(chunk, static_cast<std::uint32_t>(*at.mask));
+    dst.store(at.first, at.count, chunk);
+  }
+}
+
+/// A tile that a dense tensor fills. One with a group that is NaN is left to the other function.
+template <DType Type, int Bits, class Access>
+__device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const TileCodes<Bits, true>& codes,
+                                                 const Access& dst, int group, math::HashKey key, std::int64_t tile,
+                                                 int lane) {
+  const TileStats tile_stats(src.stats_section, src.stats, group, tile, lane);
+  EncodedChunk in[kBlocks];
+  std::uint32_t masks[kBlocks] = {};
+  codes.for_each_width([&]<int Width>() {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      in[b].codes = static_cast<std::uint32_t>(load_codes<Width>(codes.at(b), Width));
+    }
+  });
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    if (src.has_mask()) masks[b] = static_cast<std::uint32_t>(*block_place<true>(src, group, tile, b, lane).mask);
+  }
+  if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
+  const Rotation<HalfHadamard> rotation(key, tile, lane, group);
+  LevelTable<Bits> table;
+  table.choose(codes.bits(0));
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    in[b].stats = tile_stats.of(b * kBlock + lane * kChunk);
+    auto chunk = rotated_decode_chunk<Type, Bits>(in[b], b, table, rotation);
+    if (src.has_mask()) keep_masked<Type>(chunk, masks[b]);
+    dst.store_full(tile * kTile + lane * kChunk, b * kBlock, chunk);
+  }
+}
+
+/// How many blocks a multiprocessor should hold, which limits registers.
+template <DType Type, int Bits, class Access>
+constexpr int decode_blocks() {
+  if constexpr (requires { Access::kBlocksOfMultiprocessor; }) return Access::kBlocksOfMultiprocessor;
+  if (Bits == kOwnBits) return 8;
+  return Type == DType::f32 ? 10 : 14;
+}
+
+template <DType Type, int Bits, int Group, class Access>
+__global__ void __launch_bounds__(kThreads, (decode_blocks<Type, Bits, Access>()))
+    rotated_decode_kernel(const __grid_constant__ RotatedBuffer src, const __grid_constant__ Access dst,
+                          const __grid_constant__ KernelSeed seed) {
+  const math::HashKey key = seed.key();
+  on_tile(src.tiles, [&](std::int64_t tile, int lane) {
+    if constexpr (Access::kDense) {
+      const TileCodes<Bits, true> codes(src, Group, tile, lane);
+      if (codes.whole() && (tile + 1) * kTile <= src.geometry.elems) {
+        return decode_full_tile<Type, Bits>(src, codes, dst, Group, key, tile, lane);
+      }
+    }
+    decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
+  });
+}
+
+}  // namespace actzip::cuda
