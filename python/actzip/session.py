@@ -151,7 +151,7 @@ class Session:
     def _warn(self, text: str) -> None:
         """Once in a session, at the line that enters it."""
         self._has_warned = True
-        warnings.warn(f"actzip: {text}", stacklevel=3)
+        warnings.warn(f"actzip: {text}", stacklevel=4)
 
     def report(self) -> Report:
         """What the last step kept, by site."""
