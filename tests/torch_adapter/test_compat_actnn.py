@@ -53,6 +53,15 @@ def test_layers_by_hand_need_no_wrapper():
     assert codecs(report)["bn1: batch_norm.input"] == "rotated:4"
 
 
+def test_evaluation_leaves_the_report_of_training():
+    actnn.set_optimization_level("L2")
+    model = Net(actnn)
+    text = kept(model).text
+    with torch.no_grad():
+        model(X)
+    assert actnn.session_of(model).report().text == text
+
+
 def test_gradients_are_those_of_torch_at_l0():
     torch.manual_seed(0)
     plain = Net()
