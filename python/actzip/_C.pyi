@@ -1,5 +1,6 @@
 """The extension: sessions, their hooks on torch's own stack, and module paths."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,3 +44,71 @@ def stop_listening() -> None: ...
 def expected_error(codec: str) -> float: ...
 def levels() -> list[dict[str, Any]]: ...
 def policy_rows() -> list[tuple[str, str, str]]: ...
+
+class Layer:
+    def __init__(self, name: str, session: Session | None, *, derive: bool, pipeline_threshold: int) -> None: ...
+    @property
+    def name(self) -> str: ...
+
+def begin_step(session: Session) -> None: ...
+def default_session() -> Session: ...
+
+class layers:  # a module: each function gives None where torch's own operator is to be called
+    @staticmethod
+    def convolution(
+        layer: Layer, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Sequence[int],
+        padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def linear(
+        layer: Layer, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor | None: ...
+    @staticmethod
+    def embedding(
+        layer: Layer, weight: torch.Tensor, indices: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool,
+        sparse: bool,
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def batch_norm(
+        layer: Layer, input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+        running_mean: torch.Tensor | None, running_var: torch.Tensor | None, momentum: float, training: bool, eps: float,
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def sync_batch_norm(
+        layer: Layer, input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+        running_mean: torch.Tensor | None, running_var: torch.Tensor | None, momentum: float, eps: float,
+        gather: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def layer_norm(
+        layer: Layer, input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None, bias: torch.Tensor | None,
+        eps: float,
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def group_norm(
+        layer: Layer, input: torch.Tensor, groups: int, weight: torch.Tensor | None, bias: torch.Tensor | None,
+        eps: float,
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def rms_norm(
+        layer: Layer, input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None, eps: float | None,
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def relu(layer: Layer, input: torch.Tensor, inplace: bool) -> torch.Tensor | None: ...
+    @staticmethod
+    def leaky_relu(layer: Layer, input: torch.Tensor, slope: float, inplace: bool) -> torch.Tensor | None: ...
+    @staticmethod
+    def gelu(layer: Layer, input: torch.Tensor, approximate: str) -> torch.Tensor | None: ...
+    @staticmethod
+    def silu(layer: Layer, input: torch.Tensor, inplace: bool) -> torch.Tensor | None: ...
+    @staticmethod
+    def dropout(layer: Layer, input: torch.Tensor, p: float, inplace: bool) -> torch.Tensor | None: ...
+    @staticmethod
+    def max_pool(
+        layer: Layer, input: torch.Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+        dilation: Sequence[int], ceil_mode: bool,
+    ) -> torch.Tensor | None: ...
+    @staticmethod
+    def avg_pool(
+        layer: Layer, input: torch.Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+        ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
+    ) -> torch.Tensor | None: ...

@@ -45,8 +45,7 @@ Want with_plane(Want want) {
 /// a bit more to be as faithful (2 bits with a plane: 0.045 of squared error; 3 bits without: 0.035).
 Want without_plane(Want want) {
   constexpr int kMost = 4;
-  auto* rotated = std::get_if<Rotated>(&want.spec);
-  if (rotated != nullptr) rotated->bits = Bits(std::min(rotated->bits.value + 1, kMost));
+  if (auto* rotated = std::get_if<Rotated>(&want.spec)) rotated->bits = Bits(std::min(rotated->bits.value + 1, kMost));
   return want;
 }
 
@@ -58,27 +57,6 @@ bool asks_for_plane(const Choice& choice, const Blob& blob) {
 }
 
 }  // namespace
-
-std::optional<Allocation> DecodeCache::find(const Key& key) {
-  const std::lock_guard lock(mutex_);
-  if (key_ != key) return std::nullopt;
-  return values_;
-}
-
-void DecodeCache::put(const Key& key, const Allocation& values) {
-  Allocation old;  // freed after the lock
-  const std::lock_guard lock(mutex_);
-  old = std::exchange(values_, values);
-  key_ = key;
-}
-
-void DecodeCache::forget(const Blob& blob) {
-  Allocation old;
-  const std::lock_guard lock(mutex_);
-  if (key_.blob != &blob) return;
-  old = std::exchange(values_, {});
-  key_ = {};
-}
 
 State::State(const SessionOptions& options)
     : preset_(options.preset),

@@ -175,6 +175,22 @@ def test_adaptation_leaves_everything_as_it_was(net, scaled, early):
     controller.uninstall_hook()
 
 
+def test_evaluation_between_steps_costs_nothing_that_was_learned(net):
+    controller = adapted(net)
+    plans, session = controller.report().plan.plans, controller.session
+    with torch.no_grad():
+        net(X)
+    controller.install_hook()
+    with torch.no_grad():
+        net(X)
+    assert controller.session is session and controller.report().plan.plans == plans and controller.report().sites
+    controller.uninstall_hook()
+    gact.set_optimization_level("L1")
+    controller.install_hook()
+    assert controller.session is not session and controller.report().preset == "gact:L1"
+    controller.uninstall_hook()
+
+
 def test_nothing_is_run_twice_when_the_script_has_stepped(net):
     gact.set_optimization_level("L1")
     controller, calls = Controller(net), []

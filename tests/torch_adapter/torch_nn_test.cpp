@@ -50,7 +50,7 @@ void expect_same(Ours ours, Theirs theirs, const torch::Tensor& input) {
 
 torch::Tensor random(torch::IntArrayRef sizes) { return torch::randn(sizes).requires_grad_(); }
 
-TEST(TorchModules, give_what_torch_gives) {
+TEST(TorchModules, GiveWhatTorchGives) {
   torch::manual_seed(0);
   const auto conv = plain::Conv2dOptions(4, 6, 3).stride(2).padding(1).groups(2);
   expect_same(nn::Conv2d(conv), plain::Conv2d(conv), random({2, 4, 9, 9}));
@@ -86,7 +86,7 @@ plain::Sequential network() {
                            nn::Conv2d(16, 8, 3));
 }
 
-TEST(TorchModules, derive_and_report) {
+TEST(TorchModules, DeriveAndReport) {
   auto net = network();
   actzip::torch::Session session;
   nn::keep_with(*net, session);
@@ -104,7 +104,7 @@ TEST(TorchModules, derive_and_report) {
   EXPECT_EQ(report.sites[3].codec, "derived");
 }
 
-TEST(TorchModules, without_a_session_keep_with_the_scope_or_the_default) {
+TEST(TorchModules, WithoutASessionKeepWithTheScopeOrTheDefault) {
   auto net = network();
   const torch::Tensor x = torch::randn({8, 3, 16, 16});
   actzip::torch::Session session;

@@ -77,19 +77,19 @@ void Packed::check_version() const {
               version_, " instead.");
 }
 
+at::Tensor Packed::unpack() const {
+  check_version();
+  return as_is_.defined() ? as_is_ : restored();
+}
+
 /// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
 /// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
 /// below.
 std::optional<TriedSave> Packed::tried() const {
-  if (!kept_.trial) return std::nullopt;
   constexpr double kLeast = 0x1p-14;
-  return TriedSave{site_, kept_.trial->error,
-                   std::sqrt(std::max(kept_.trial->kept_error / kept_.trial->error, kLeast))};
-}
-
-at::Tensor Packed::unpack() const {
-  check_version();
-  return as_is_.defined() ? as_is_ : restored();
+  if (!kept_.trial) return std::nullopt;
+  const TrialNoise& trial = *kept_.trial;
+  return TriedSave{site_, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
 }
 
 at::Tensor Packed::empty_restored(c10::ScalarType type) const {

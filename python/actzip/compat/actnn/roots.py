@@ -115,7 +115,7 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
     if _running.depth > 1:
         return
     _running.outermost = weakref.ref(module)
-    if not config.training or _is_in_backward():
+    if not config.training or not torch.is_grad_enabled() or _is_in_backward():
         return
     if getattr(module, "_is_replica", False) or hasattr(module, "_orig_mod"):
         return  # DataParallel's, whose layers know their session; or compiled

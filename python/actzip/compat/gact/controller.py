@@ -18,13 +18,15 @@ from .quantizer import Quantizer
 class Controller:
     """Compresses what autograd saves from ``install_hook()`` to ``uninstall_hook()``, by ``gact.config``.
 
-    A step begins with each forward of the model. Levels are read when hooks are installed.
+    A step begins with each forward of the model that is to be differentiated. The configuration is read when hooks are
+    installed; if it is the same again, what the session has learned stays.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self.quantizer = Quantizer()
-        self.session = Session(model, **conf.session_options())
+        self._options = conf.session_options()
+        self.session = Session(model, **self._options)
         self._has_hooks = self._is_listening = False
         self._iteration = self._seen_saves = 0
         self._forward = model.register_forward_pre_hook(self._before_forward, prepend=True)
@@ -33,8 +35,10 @@ class Controller:
         if self._has_hooks:
             return
         self._end_step()
-        self.session = Session(self.model, **conf.session_options())
-        self._seen_saves = 0
+        if self._options != conf.session_options():
+            self._options = conf.session_options()
+            self.session = Session(self.model, **self._options)
+            self._seen_saves = 0
         self.quantizer.tell(self.session)
         _push_hooks(self.session._pack, self.session._unpack)
         self._has_hooks = True
@@ -94,7 +98,7 @@ class Controller:
             self._end_step()
 
     def _before_forward(self, *_: object) -> None:
-        if self._has_hooks or self._is_listening:
+        if (self._has_hooks or self._is_listening) and torch.is_grad_enabled():
             self._next_step()
             self.session._is_in_forward(self.model)
 
