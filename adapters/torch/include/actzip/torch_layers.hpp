@@ -67,7 +67,8 @@ void begin_step(const Session& session);
 
 /// The operators. None is returned where the layer has nothing to keep (no gradient is asked for) or may not (hooks of
 /// others, transforms, tracing, tensor subclasses): then torch's own operator is to be called, which does as well.
-/// Otherwise the result is torch's, bit for bit; its node cannot be differentiated twice. `weight` and `bias` may be
+/// Otherwise the result is torch's, bit for bit, but for batch norms that CUDA kernels of ours compute, up to rounding;
+/// its node cannot be differentiated twice. `weight` and `bias` may be
 /// undefined where torch allows that. Autocast is heeded.
 namespace layers {
 
