@@ -87,12 +87,8 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
 
     >>> import torch, actzip
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU())
-    >>> actzip.convert(model)
-    Sequential(
-      (0): actzip.Conv2d(3, 16, kernel_size=(3, 3), stride=(1, 1))
-      (1): actzip.BatchNorm2d(16, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
-      (2): actzip.ReLU()
-    )
+    >>> actzip.convert(model)[0]
+    actzip.Conv2d(3, 16, kernel_size=(3, 3), stride=(1, 1))
     >>> model(torch.randn(8, 3, 32, 32)).sum().backward()
     >>> actzip.session_of(model).report().bytes_after > 0
     True

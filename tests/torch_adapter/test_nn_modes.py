@@ -191,6 +191,24 @@ def test_layers_without_a_session_have_steps_by_themselves():
     assert len(sites) == 3 and sites[2] == f"{sites[1]} #1", sites
 
 
+def test_parts_that_are_called_without_the_model_have_steps():
+    model, x = actzip.convert(network()), torch.randn(64, 64)
+    for _ in range(4):
+        (model[0](x).sum() + model[0](x).sum()).backward()
+    sites = [site.site for site in actzip.session_of(model).report().sites]
+    assert sites == ["0: linear.input", "0: linear.input #1"]
+
+
+def test_a_reentrant_checkpoint_is_of_the_step_it_belongs_to():
+    model, x = actzip.convert(network()), torch.randn(64, 64, requires_grad=True)
+    for _ in range(2):
+        h = model[0](x)  # without the model's own hook: a step begins after backward, and not within
+        for layer in model[1:]:
+            h = checkpoint(layer, h, use_reentrant=True)
+        h.sum().backward()
+    assert len(actzip.session_of(model).report().sites) == len(model)
+
+
 def test_compiled_models_are_torchs():
     model, x = actzip.convert(network()), torch.randn(16, 64)
     compiled = torch.compile(model, backend="eager", fullgraph=True)

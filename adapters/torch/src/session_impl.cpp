@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cmath>
@@ -114,6 +115,7 @@ bool SessionImpl::begin_step() {
   take_observation();
   session_.begin_step();
   samples->begin_step();
+  backward_ran_->store(false, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
     if (sequence_.follows()) sequence_.leave();
@@ -129,6 +131,13 @@ void SessionImpl::begin_layer_step() {
   begin_step();
   observe_step();
   end_step();
+}
+
+void SessionImpl::begin_after_backward() {
+  constexpr int kNoBackward = -1;
+  if (!backward_ran_->load(std::memory_order_relaxed)) return;
+  if (is_listening(this) || ::torch::autograd::get_current_graph_task_id() != kNoBackward) return;
+  begin_layer_step();
 }
 
 bool SessionImpl::observe_step() {

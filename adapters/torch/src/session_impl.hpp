@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -77,6 +78,11 @@ class SessionImpl {
   void end_step();
   /// A step without a scope, in which layers alone keep something.
   void begin_layer_step();
+  /// The same, if backward of such a layer has run since the last step began, and runs no more: whoever calls layers
+  /// without telling has steps, too.
+  void begin_after_backward();
+  /// Set by the nodes of layers, which may outlive the session.
+  [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& backward_ran() const { return backward_ran_; }
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
@@ -115,7 +121,8 @@ class SessionImpl {
   Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
-  std::mutex mutex_;         ///< of everything below
+  std::shared_ptr<std::atomic<bool>> backward_ran_ = std::make_shared<std::atomic<bool>>(true);
+  std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;                   ///< on all threads
   std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come

@@ -59,10 +59,11 @@ class Layer {
   std::shared_ptr<ReluHint> relu_hint_ = std::make_shared<ReluHint>();
 };
 
-/// What layers without a session keep with outside of scopes. Its steps begin with the first save after a backward.
+/// What layers without a session keep with outside of scopes.
 Session& default_session();
 
 /// Begins a step of a session whose layers are about to run; does nothing inside a scope of it, which has begun one.
+/// Without this call a step begins with the first save after a backward.
 void begin_step(const Session& session);
 
 /// The operators. None is returned where the layer has nothing to keep (no gradient is asked for) or may not (hooks of

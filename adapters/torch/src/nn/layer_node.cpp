@@ -17,9 +17,6 @@ namespace actzip::torch {
 
 namespace {
 
-/// Since the default session last began a step.
-std::atomic<bool> g_backward_ran{true};
-
 std::string numbered_name() {
   static std::atomic<int> count{0};
   return "layer " + std::to_string(++count);
@@ -66,9 +63,7 @@ std::shared_ptr<SessionImpl> keeper_for(const Layer& layer) {
   if (saving.is_others || is_watched()) return nullptr;
   if (layer.session()) return layer.session();
   if (saving.session) return std::move(saving.session);
-  const auto& session = default_session().impl();
-  if (g_backward_ran.exchange(false)) session->begin_layer_step();
-  return session;
+  return default_session().impl();
 }
 
 /// So that only those who differentiate twice meet an error.
@@ -102,7 +97,7 @@ at::Tensor Held::get() const {
 variable_list LayerNode::apply(variable_list&& gradients) {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(!is_released_, ::torch::autograd::ERR_BACKWARD_TWICE);
-  g_backward_ran.store(true, std::memory_order_relaxed);
+  backward_ran->store(true, std::memory_order_relaxed);
   if (!gradients[0].defined()) return variable_list(num_outputs());
   variable_list result;
   {
@@ -131,6 +126,7 @@ Forward::Forward(const Layer& layer, std::initializer_list<at::Tensor> inputs) :
   if (!needs_gradient) return;
   session_ = keeper_for(layer);
   if (!session_) return;
+  session_->begin_after_backward();
   path_ = layer.path() != nullptr ? layer.path() : session_->module_path(layer.name());
   observer_ = session_->observer(*inputs.begin());
 }
@@ -147,13 +143,18 @@ void Forward::connect(const NodePtr& node, std::initializer_list<at::Tensor> inp
   }
   node->set_next_edges(std::move(edges));
   ::torch::autograd::set_history(result, node);
-  node_ = node;
+  adopt(node);
 }
 
 void Forward::connect_inplace(const NodePtr& node, const at::Tensor& result) {
   if (node->num_outputs() == 0) node->set_next_edges({::torch::autograd::impl::gradient_edge(result)});
   node->add_input_metadata(result);
   ::torch::autograd::impl::rebase_history(result, {node, 0});
+  adopt(node);
+}
+
+void Forward::adopt(const NodePtr& node) {
+  static_cast<LayerNode&>(*node).backward_ran = session_->backward_ran();
   node_ = node;
 }
 

@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <atomic>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -55,7 +56,8 @@ class LayerNode : public Node {
 
   /// How the result can be computed from what this node keeps; mostly null.
   std::shared_ptr<const Recipe> recipe;
-  std::uint32_t result_version = 0;  ///< for which the recipe holds
+  std::uint32_t result_version = 0;                 ///< for which the recipe holds
+  std::shared_ptr<std::atomic<bool>> backward_ran;  ///< the session's
 
  protected:
   /// Gradients in the order of the edges; those that nobody needs may be undefined.
@@ -101,6 +103,8 @@ class Forward {
   [[nodiscard]] const Layer& layer() const noexcept { return layer_; }
 
  private:
+  void adopt(const NodePtr& node);
+
   const Layer& layer_;
   Unheard unheard_;  ///< an open scope need not look at a layer's operators: nothing of them is saved
   std::shared_ptr<SessionImpl> session_;
