@@ -26,8 +26,8 @@ class Memory {
   /// Bytes on the device of `stream`, to be used there in the order of `stream`.
   virtual Allocation allocate(std::size_t bytes, const Stream& stream) = 0;
 
-  /// A 32-bit word, 0, that the device of `stream` can write and the host can read at any time, without waiting.
-  virtual Allocation allocate_flag(const Stream& stream) = 0;
+  /// Bytes, all 0, that the device of `stream` can write and the host can read at any time, without waiting.
+  virtual Allocation allocate_visible(std::size_t bytes, const Stream& stream) = 0;
 
   /// Called before what was written on `writer` is read on `reader`, another stream of the same device: makes `reader`
   /// wait, and keeps the bytes until it has read them. It does not block the calling thread.

@@ -12,6 +12,21 @@
 
 namespace actzip {
 
+/// Bits of the samples of one tensor.
+struct SampleBits {
+  std::int64_t samples = 0;
+  int fewest = 0;
+  double mean = 0.0;
+  int most = 0;
+  double error = 0.0;  ///< relative squared error, samples counted as they matter
+};
+
+/// What is known of all samples of a data set.
+struct SampleStatistics {
+  std::int64_t samples = 0;
+  std::size_t bytes = 0;  ///< that it takes on the device
+};
+
 /// One place of the step where tensors are saved.
 struct SiteReport {
   std::string site;    ///< "layers.0.conv1: convolution.input", "#1" and so on for repetitions
@@ -29,7 +44,8 @@ struct SiteReport {
   /// Variance of the gradient, relative to its square, for a relative squared error of 1 in the memory that this site
   /// keeps, with everything that shares it; if the session knows.
   std::optional<double> sensitivity = {};
-  std::optional<double> variance = {};  ///< that times the error of its codec: what it adds as it is kept
+  std::optional<double> variance = {};         ///< that times the error of its codec: what it adds as it is kept
+  std::optional<SampleBits> sample_bits = {};  ///< if its samples have bits of their own, and the device has said which
 };
 
 /// What a session that adapts has found. Variances are relative to the square of the gradient.
@@ -52,8 +68,9 @@ struct Report {
   std::vector<SiteReport> sites;  ///< of the last step, in the order of their first save
   std::size_t bytes_before = 0;   ///< sums over the sites
   std::size_t bytes_after = 0;
-  std::size_t live_bytes = 0;           ///< encoded bytes that wait for backward now
-  std::optional<PlanReport> plan = {};  ///< of a session that adapts
+  std::size_t live_bytes = 0;                              ///< encoded bytes that wait for backward now
+  std::optional<PlanReport> plan = {};                     ///< of a session that adapts
+  std::optional<SampleStatistics> sample_statistics = {};  ///< of one that knows gradients by sample
   bool index_overflow = false;  ///< a device has found an index outside its operator's bound: a gradient was wrong
 
   /// A table for people.

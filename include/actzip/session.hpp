@@ -38,10 +38,15 @@ struct SessionOptions {
   std::string only = {};
   std::vector<Rule> rules = {};  ///< before the preset; the first that matches holds
   /// "layer": bits go to the sites where they matter, `bits` on average (2), by what an observed step tells.
-  /// "measured": the same, with sensitivities that somebody measures (see Session::set_trial) in place of those. "": by
-  /// the preset.
+  /// "measured": the same, with sensitivities that somebody measures (see Session::set_trial) in place of those.
+  /// "sample": the bits of each site go to the samples where they matter. "sample+layer", "sample+measured": both.
+  /// "": by the preset.
   std::string adapt = {};
   std::int64_t interval = 0;  ///< steps from one adaptation to the next; 0: 200, or 1,000 if measured
+  /// Samples matter as their gradients did when they were last seen; an adapter that is told which samples a step has
+  /// keeps statistics of `num_samples` of them. Allowed with "sample".
+  bool use_gradient = false;
+  std::int64_t num_samples = 0;
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
@@ -114,6 +119,14 @@ enum class Role : std::uint8_t {
   unsupported,  ///< a kind of tensor no codec takes: sparse, complex, a subclass
 };
 
+/// The samples of a batch.
+struct BatchSamples {
+  std::int64_t count = 0;  ///< 0: not known; what dimension 0 counts is taken for them
+  /// For each how much noise in it does to the gradient, beside the others; null: not known. On the tensor's device,
+  /// and valid as the tensor is.
+  const float* factors = nullptr;
+};
+
 /// An operator that encodes what it reads anyway, in one pass with its own work.
 class Encoder {
  public:
@@ -131,7 +144,8 @@ struct SavedTensor {
   std::size_t bytes = 0;         ///< of its elements; for roles whose view says nothing
   Identity identity;             ///< of its storage
   std::uint32_t version = 0;     ///< changes when it is modified in place
-  Identity source;  ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
+  Identity source;       ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
+  BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
   OperatorFacts facts;
   Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
 };
@@ -150,6 +164,7 @@ struct Kept {
   Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
   bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
   bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
+  bool by_sample = false;                        ///< its samples have bits of their own
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
   std::shared_ptr<const Blob> mark = {};         ///< if derived: by it other savers of the same memory know of this one
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
@@ -190,7 +205,8 @@ struct Encoding {
   CodecSpec spec;
   ConstByteSpan bytes;
   Seed seed;
-  Allocation owner;  ///< of the bytes
+  Segments segments;  ///< samples with bits of their own, or one
+  Allocation owner;   ///< of the bytes
 };
 
 /// Bytes that are ready on `stream`, which is on the device of the encoding. Requires kept.how == encoded.
@@ -230,7 +246,10 @@ class Session {
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;
 
-  /// The same with adapt = "measured": whether somebody should measure before the next step.
+  /// The step that has begun is observed: what devices say of its samples is kept for learn().
+  void note_observed();
+
+  /// The same as wants_observation() with adapt = "measured": whether somebody should measure before the next step.
   [[nodiscard]] bool wants_measurement() const;
 
   /// Takes in what was observed or measured, and plans anew; between two steps. Sites that are not named keep what is
@@ -239,6 +258,8 @@ class Session {
 
   /// Steps are trials until none is set: they count for no interval.
   void set_trial(std::optional<Trial> trial);
+
+  [[nodiscard]] bool is_trial() const;
 
   /// The variance of the whole gradient, relative to its square, that somebody measured with the bits of now.
   void set_measured_variance(double variance);

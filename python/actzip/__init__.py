@@ -13,7 +13,7 @@ True
 
 import torch as _torch  # noqa: F401  (first: _C is linked against its libraries)
 
-from . import nn
+from . import data, nn
 from ._C import version as __version__
 from .convert import Conversion, conversion_of, convert, restore, session_of
 from .report import Report, SiteReport
@@ -22,5 +22,5 @@ from .verify import Verification, verify
 
 __all__ = [
     "Attachment", "Conversion", "Report", "Session", "SiteReport", "Verification", "attach", "compress",
-    "conversion_of", "convert", "nn", "restore", "session_of", "verify", "__version__",
+    "conversion_of", "convert", "data", "nn", "restore", "session_of", "verify", "__version__",
 ]

@@ -45,8 +45,14 @@ class Holding:
 
     def trial_error(self) -> float:
         """Squared error between the step as it is and one with trial noise here, relative to what is kept."""
-        now = 0.0 if self.keeper.codec == "as is" else _C.expected_error(self.keeper.codec)
-        return _C.expected_error(self.trial_codec) + now
+        return _C.expected_error(self.trial_codec) + error_of(self.keeper)
+
+
+def error_of(keeper: SiteReport) -> float:
+    """Relative squared error of what a site keeps."""
+    if keeper.sample_bits is not None:
+        return keeper.sample_bits.error
+    return 0.0 if keeper.codec == "as is" else _C.expected_error(keeper.codec)
 
 
 def holdings(report: Report) -> list[Holding]:

@@ -7,6 +7,25 @@ import json
 
 
 @dataclasses.dataclass(frozen=True)
+class SampleBits:
+    """Bits of the samples of one tensor."""
+
+    samples: int
+    fewest: int
+    mean: float
+    most: int
+    error: float  #: relative squared error, samples counted as they matter
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleStatistics:
+    """What is known of all samples of a data set."""
+
+    samples: int
+    bytes: int  #: that it takes on the device
+
+
+@dataclasses.dataclass(frozen=True)
 class SiteReport:
     """One place of the step where a tensor is saved."""
 
@@ -25,6 +44,7 @@ class SiteReport:
     #: Variance of the gradient, relative to its square, for a relative squared error of 1 in what this site keeps.
     sensitivity: float | None = None
     variance: float | None = None  #: that times the error of its codec
+    sample_bits: SampleBits | None = None  #: if its samples have bits of their own, and the device has said which
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +72,19 @@ class Report:
     index_overflow: bool  #: an index lay outside its operator's bound
     sites: tuple[SiteReport, ...]
     plan: PlanReport | None  #: of a session that adapts
+    sample_statistics: SampleStatistics | None  #: of one that knows gradients by sample
     text: str = dataclasses.field(repr=False)
 
     @classmethod
     def _parse(cls, text: str, json_text: str) -> Report:
         fields = json.loads(json_text)
-        sites = tuple(SiteReport(**{**site, "shape": tuple(site["shape"])}) for site in fields.pop("sites"))
-        plan = fields.pop("plan")
-        return cls(sites=sites, plan=plan and PlanReport(**plan), text=text, **fields)
+        sites = tuple(
+            SiteReport(**{**site, "shape": tuple(site["shape"]),
+                          "sample_bits": site["sample_bits"] and SampleBits(**site["sample_bits"])})
+            for site in fields.pop("sites"))
+        plan, statistics = fields.pop("plan"), fields.pop("sample_statistics")
+        return cls(sites=sites, plan=plan and PlanReport(**plan),
+                   sample_statistics=statistics and SampleStatistics(**statistics), text=text, **fields)
 
     def to_dict(self) -> dict:
         """The report as plain Python values."""

@@ -6,7 +6,7 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,11 @@ class Session:
         adapt: ``"layer"``: bits go where they matter, ``bits`` (2) on average over all sites that have few bits, by
             what a step tells that is observed now and then; ``"measured"``: the same, by what ``closure`` shows when it
             is run again with other noise. See docs/plan.md.
+            ``"sample"``: the bits of a site go to those samples of its tensor that matter, by their size and, with
+            ``use_gradient``, by their gradients; ``"sample+layer"``, ``"sample+measured"``: both.
+        use_gradient: samples matter as their gradients did when they were last seen. Call ``samples()`` before each
+            step; see :mod:`actzip.data`.
+        num_samples: of the data set, for ``use_gradient``: 4 bytes each on the device.
         interval: steps from one adaptation to the next; 200, or 1,000 if measured.
         closure: for ``"measured"``: a function that makes a step of training without its optimizer, the forward inside
             the session. May be set later: it mostly needs the session.
@@ -68,22 +73,28 @@ class Session:
         rules: Mapping[str, str] | None = None,
         adapt: str = "",
         interval: int = 0,
+        use_gradient: bool = False,
+        num_samples: int = 0,
         closure: Callable[[], Any] | None = None,
     ) -> None:
         self.options = {"preset": preset, "bits": bits, "min_elems": min_elems, "seed": seed, "dry": dry, "only": only,
-                        "rules": dict(rules or {}), "adapt": adapt, "interval": interval}
+                        "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
+                        "num_samples": num_samples}
         self._core = _C.Session(**{**self.options, "rules": list(self.options["rules"].items())})
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self._modules = self._core.module_hooks()
         self.closure = closure
-        self._adapts = bool(adapt) or (bits is not None and bits != int(bits))
+        self._adapts = adapt not in ("", "sample") or (bits is not None and bits != int(bits))
+        self._lacks_samples = use_gradient
         self._is_measuring = self._has_warned = False
         self._turns: Counter[str] = Counter()
 
     def __enter__(self) -> Session:
         if self._adapts and not self._is_measuring:
             self._measure_if_due()
+        if self._lacks_samples and not self._has_warned:
+            self._warn("use_gradient without samples: call session.samples(indices) before each step")
         needs_modules = _C.start_listening(self._core)  # learns from an observed step
         self._warn_if_it_adds_much()
         _push_hooks(self._pack, self._unpack)
@@ -101,6 +112,8 @@ class Session:
         """Begins a step of layers that keep for themselves; inside a scope that has happened."""
         if self._adapts and not self._is_measuring:
             self._measure_if_due()
+        if self._lacks_samples and not self._has_warned:
+            self._warn("use_gradient without samples: call session.samples(indices) before each step")
         _C.begin_step(self._core)
         self._warn_if_it_adds_much()
 
@@ -123,6 +136,16 @@ class Session:
             register_module_forward_pre_hook(self._modules.enter),
             register_module_forward_hook(self._modules.leave, always_call=True),
         )
+
+    def samples(self, indices: torch.Tensor | Sequence[int]) -> None:
+        """Names the samples of the coming step: where the rows of its batch stand in the data set.
+
+        With ``use_gradient`` each is known by its index from epoch to epoch. Without, the session learns how many
+        samples the batch has, which it cannot see where a batch of texts comes as a batch of tokens.
+        """
+        is_tensor = isinstance(indices, torch.Tensor)
+        self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"))
+        self._lacks_samples = False
 
     def measure(self, closure: Callable[[], Any]) -> None:
         """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.

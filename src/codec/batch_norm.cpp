@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "actzip/codec.hpp"
+#include "actzip/row_norm.hpp"
 #include "codec/batch_norm_job.hpp"
 #include "codec/message.hpp"
 #include "cuda/batch_norm.hpp"
@@ -47,23 +48,24 @@ void check_bytes(std::string_view call, std::string_view what, ConstByteSpan byt
   if (needed > 0) check_pointer(call, what, bytes.data);
 }
 
-codec::DenormalizedJob decode_job(std::string_view call, const CodecSpec& spec, const ChannelRows& shape,
-                                  ConstByteSpan src, Normalization norm, void* dst, const std::byte* positive,
-                                  Seed seed, const Stream& stream) {
+codec::DecodeJob decode_job(std::string_view call, const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src,
+                            void* dst, Seed seed, const Stream& stream) {
   const Rotated& rotated = check_shape(call, spec, shape, stream);
   check_bytes(call, "src", src, encoded_bytes(spec, shape.dtype, shape.elems()));
-  check_pointer(call, "the normalization", norm.data);
   check_pointer(call, "the result", dst);
   const format::Geometry geometry = format::geometry(rotated, shape.elems(), Segments{});
-  return {.decode = {.src = src.data,
-                     .dst = {dst, shape.dtype, run_of(shape.elems())},
-                     .geometry = geometry,
-                     .sections = format::sections(rotated, geometry, shape.dtype),
-                     .seed = seed,
-                     .stream = &stream},
-          .channels = shape.channels,
-          .norm = {norm, shape.channels},
-          .positive = positive};
+  return {.src = src.data,
+          .dst = {dst, shape.dtype, run_of(shape.elems())},
+          .geometry = geometry,
+          .sections = format::sections(rotated, geometry, shape.dtype),
+          .seed = seed,
+          .stream = &stream};
+}
+
+codec::DenormalizedJob norm_job(std::string_view call, const codec::DecodeJob& decode, std::int64_t channels,
+                                Normalization norm, const std::byte* positive) {
+  check_pointer(call, "the normalization", norm.data);
+  return {.decode = decode, .channels = channels, .norm = {norm, channels}, .positive = positive};
 }
 
 }  // namespace
@@ -119,20 +121,37 @@ void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const vo
 
 void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm, void* y,
                        const std::byte* positive, Seed seed, const Stream& stream) {
-  const auto job = decode_job("decode_normalized", spec, shape, src, norm, y, positive, seed, stream);
-  cuda::decode_normalized(std::get<Rotated>(spec), job);
+  constexpr std::string_view kCall = "decode_normalized";
+  const auto decode = decode_job(kCall, spec, shape, src, y, seed, stream);
+  cuda::decode_normalized(std::get<Rotated>(spec), norm_job(kCall, decode, shape.channels, norm, positive));
 }
 
 void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm,
                          const BatchNormGradients& gradients, const std::byte* positive, ByteSpan workspace, Seed seed,
                          const Stream& stream) {
   constexpr std::string_view kCall = "batch_norm_backward";
-  const auto job = decode_job(kCall, spec, shape, src, norm, gradients.x, positive, seed, stream);
+  const auto decode = decode_job(kCall, spec, shape, src, gradients.x, seed, stream);
+  const auto job = norm_job(kCall, decode, shape.channels, norm, positive);
   check_pointer(kCall, "the gradient of y", gradients.y);
   check_pointer(kCall, "the gradient of the weight", gradients.weight);
   check_pointer(kCall, "the gradient of the bias", gradients.bias);
   check_bytes(kCall, "workspace", workspace, batch_norm_workspace_bytes(shape));
   cuda::batch_norm_backward(std::get<Rotated>(spec), job, gradients, reinterpret_cast<float*>(workspace.data));
+}
+
+void decode_row_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, const RowNorm& norm,
+                           void* y, Seed seed, const Stream& stream) {
+  constexpr std::string_view kCall = "decode_row_normalized";
+  const auto decode = decode_job(kCall, spec, shape, src, y, seed, stream);
+  check_pointer(kCall, "the inverse deviation", norm.inverse_deviation);
+  if (norm.parameters != DType::f32 && norm.parameters != shape.dtype) {
+    fail(ErrorCode::unsupported_dtype, "{}: weight and bias of {} (allowed: f32, or {} as the result)", kCall,
+         to_string(norm.parameters), to_string(shape.dtype));
+  }
+  for (const void* numbers : {norm.weight, norm.bias}) {
+    if (numbers != nullptr) check_pointer(kCall, "weight or bias", numbers);
+  }
+  cuda::decode_row_normalized(std::get<Rotated>(spec), decode, shape.channels, norm);
 }
 
 }  // namespace actzip

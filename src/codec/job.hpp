@@ -3,10 +3,12 @@
 
 #include <cstddef>
 
+#include "actzip/segment_plan.hpp"
 #include "actzip/stream.hpp"
 #include "actzip/types.hpp"
 #include "format/element_order.hpp"
 #include "format/geometry.hpp"
+#include "math/segment_plan.hpp"
 
 namespace actzip::codec {
 
@@ -35,6 +37,27 @@ struct DecodeJob {
   format::Geometry geometry;
   format::Sections sections;
   Seed seed;
+  const Stream* stream;
+};
+
+/// Equal parts of a dense run of floating elements.
+struct WeighJob {
+  const void* src;
+  DType dtype;
+  std::int64_t count;
+  std::int64_t segment_elems;
+  const float* factors;  ///< null: all 1
+  float* weights;
+  const Stream* stream;
+};
+
+struct SegmentPlanJob {
+  const float* weights;
+  std::int64_t count;
+  std::int64_t total_bits;
+  math::BitSteps steps;
+  std::byte* table;
+  SegmentSummary* summary;  ///< may be null
   const Stream* stream;
 };
 

@@ -22,4 +22,7 @@ void decode(const Index& spec, const codec::DecodeJob& job);
 void decode(const Cast& spec, const codec::DecodeJob& job);
 void decode(const Copy& spec, const codec::DecodeJob& job);
 
+void weigh_segments(const codec::WeighJob& job);
+void plan_segments(const codec::SegmentPlanJob& job);
+
 }  // namespace actzip::cuda

@@ -1,6 +1,7 @@
-// Batch norm on CUDA; jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
+// Norms on CUDA; jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
 #pragma once
 
+#include "actzip/row_norm.hpp"
 #include "codec/batch_norm_job.hpp"
 
 namespace actzip::cuda {
@@ -15,5 +16,8 @@ void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job);
 void decode_normalized(const Rotated& spec, const codec::DenormalizedJob& job);
 void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, const BatchNormGradients& gradients,
                          float* workspace);
+/// A norm of rows.
+void decode_row_normalized(const Rotated& spec, const codec::DecodeJob& job, std::int64_t channels,
+                           const RowNorm& norm);
 
 }  // namespace actzip::cuda

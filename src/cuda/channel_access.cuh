@@ -11,6 +11,13 @@
 
 namespace actzip::cuda {
 
+/// Where a chunk lies.
+struct ChunkPlace {
+  std::int64_t element;
+  std::uint32_t row;
+  std::uint32_t channel;
+};
+
 /// Which channel an element has. Divides once for a tile; inside it a product with the reciprocal is exact, because
 /// the numbers are below 2^16.
 class Channels {
@@ -32,6 +39,15 @@ class Channels {
   /// Of element first + offset, both in one tile.
   [[nodiscard]] __device__ std::uint32_t of_element(std::int64_t first, int offset) const {
     return of(of_tile(first), static_cast<int>(first & (kTile - 1)) + offset);
+  }
+  /// The same with its row.
+  [[nodiscard]] __device__ ChunkPlace place(std::int64_t first, int offset) const {
+    const std::uint32_t tile = static_cast<std::uint32_t>(first) & ~static_cast<std::uint32_t>(kTile - 1);
+    const std::uint32_t tile_row = tile / count_;
+    const std::uint32_t sum = tile - tile_row * count_ + (static_cast<std::uint32_t>(first) & (kTile - 1)) +
+                              static_cast<std::uint32_t>(offset);
+    const std::uint32_t rows = __umulhi(sum, reciprocal_);
+    return {first + offset, tile_row + rows, sum - rows * count_};
   }
 
  private:
@@ -134,7 +150,7 @@ class MappedTarget {
         positive_ != nullptr ? static_cast<std::uint32_t>(
                                    __ldg(reinterpret_cast<const unsigned char*>(positive_) + ((first + offset) >> 3)))
                              : 0xffU;
-    return map_.template of<Type>(first + offset, channels_.of_element(first, offset), x, mask);
+    return map_.template of<Type>(channels_.place(first, offset), x, mask);
   }
 
   DenseAccess<Storage<Type>> target_;
@@ -148,12 +164,12 @@ struct OutputMap {
   codec::ChannelNumbers norm;
 
   template <DType Type>
-  [[nodiscard]] __device__ Chunk<Storage<Type>> of(std::int64_t /*first*/, std::uint32_t channel,
-                                                   const Chunk<Storage<Type>>& x, std::uint32_t mask) const {
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
+                                                   std::uint32_t mask) const {
     float scale[kChunk];
     float shift[kChunk];
-    load_channels(norm.scale, channel, scale);
-    load_channels(norm.shift, channel, shift);
+    load_channels(norm.scale, at.channel, scale);
+    load_channels(norm.shift, at.channel, shift);
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) values[i] = fmaf(widen<Type>(x, i), scale[i], shift[i]);
@@ -170,16 +186,16 @@ struct GradientMap {
   codec::GradientNumbers numbers;
 
   template <DType Type>
-  [[nodiscard]] __device__ Chunk<Storage<Type>> of(std::int64_t first, std::uint32_t channel,
-                                                   const Chunk<Storage<Type>>& x, std::uint32_t mask) const {
-    Chunk<Storage<Type>> gradient = load_whole<Type>(y_gradient, first);
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
+                                                   std::uint32_t mask) const {
+    Chunk<Storage<Type>> gradient = load_whole<Type>(y_gradient, at.element);
     keep_masked<Type>(gradient, mask);
     float by_gradient[kChunk];
     float by_input[kChunk];
     float constant[kChunk];
-    load_channels(numbers.by_gradient, channel, by_gradient);
-    load_channels(numbers.by_input, channel, by_input);
-    load_channels(numbers.constant, channel, constant);
+    load_channels(numbers.by_gradient, at.channel, by_gradient);
+    load_channels(numbers.by_input, at.channel, by_input);
+    load_channels(numbers.constant, at.channel, constant);
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {

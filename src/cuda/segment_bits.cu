@@ -1,36 +1,12 @@
 // Which bits segments get: a sum over those before each, in one block. Some thousand segments take one round.
+#include "cuda/block_sum.cuh"
 #include "cuda/segment_bits.cuh"
 
 namespace actzip::cuda {
 namespace {
 
-constexpr int kPlaceThreads = 1024;
-constexpr int kPlaceWarps = kPlaceThreads / kWarp;
+constexpr int kPlaceThreads = kSumThreads;
 constexpr int kEach = 8;  ///< neighbouring segments of one thread in one round
-
-/// The sum of `value` over the threads before this one, and over all. All threads of the block call it.
-struct BlockSum {
-  std::int64_t before;
-  std::int64_t all;
-};
-__device__ BlockSum block_sum(std::int64_t value) {
-  __shared__ std::int64_t warp_sums[kPlaceWarps];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  std::int64_t sum = value;
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const std::int64_t other = __shfl_up_sync(~0U, sum, offset);
-    if (lane >= offset) sum += other;
-  }
-  if (lane == kWarp - 1) warp_sums[threadIdx.x / kWarp] = sum;
-  __syncthreads();
-  BlockSum result{sum - value, 0};
-  for (int warp = 0; warp < kPlaceWarps; ++warp) {
-    if (warp < static_cast<int>(threadIdx.x) / kWarp) result.before += warp_sums[warp];
-    result.all += warp_sums[warp];
-  }
-  __syncthreads();  // before the next round writes
-  return result;
-}
 
 __global__ void __launch_bounds__(kPlaceThreads)
     place_segments_kernel(const std::uint8_t* asked, std::uint8_t* bits, std::uint32_t* starts, std::uint32_t* words,
@@ -44,7 +20,7 @@ __global__ void __launch_bounds__(kPlaceThreads)
     const auto count = static_cast<int>(min(max(runs.segments - first, std::int64_t{0}), std::int64_t{kEach}));
     std::int64_t own = 0;
     for (int i = 0; i < count; ++i) own += runs.extra(asked[first + i]);
-    const BlockSum sum = block_sum(own);
+    const BlockSum<std::int64_t> sum = block_sum(own);
     std::int64_t extra = earlier + sum.before;
     for (int i = 0; i < count; ++i) {
       const std::int64_t s = first + i;

@@ -35,8 +35,11 @@ CudaStatus cuda_status() {
 bool is_capturing(const Stream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (stream.device().kind == DeviceKind::cpu) return false;
-  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle()), &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle()), &status) != cudaSuccess) {
+    (void)cudaGetLastError();  // a refused question is nobody else's failure
+    return false;
+  }
+  return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace actzip

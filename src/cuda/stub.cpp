@@ -37,6 +37,9 @@ void decode(const Index& /*spec*/, const codec::DecodeJob& /*job*/) { unavailabl
 void decode(const Cast& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Copy& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 
+void weigh_segments(const codec::WeighJob& /*job*/) { unavailable(); }
+void plan_segments(const codec::SegmentPlanJob& /*job*/) { unavailable(); }
+
 bool has_batch_norm() noexcept { return false; }
 void measure_batch(const ChannelRows& /*shape*/, const void* /*x*/, const BatchNormParameters& /*parameters*/,
                    float* /*norm*/, float* /*workspace*/, const Stream& /*stream*/) {
@@ -46,6 +49,10 @@ void encode_normalized(const Rotated& /*spec*/, const codec::NormalizedJob& /*jo
 void decode_normalized(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/) { unavailable(); }
 void batch_norm_backward(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/,
                          const BatchNormGradients& /*gradients*/, float* /*workspace*/) {
+  unavailable();
+}
+void decode_row_normalized(const Rotated& /*spec*/, const codec::DecodeJob& /*job*/, std::int64_t /*channels*/,
+                           const RowNorm& /*norm*/) {
   unavailable();
 }
 

@@ -71,15 +71,16 @@ Want want_of(const CodecSpec& spec, bool not_negative) {
   return {std::holds_alternative<Copy>(spec) ? Keep::as_is : Keep::encoded, spec, not_negative};
 }
 
-/// Where the table gives 4 bits, an error does more than in proportion to its square: 1 bit is not to be had.
 std::vector<PlanChoice> choices_for(const Holding& holding) {
   const bool plane = !holding.keeper->can_plan;
   std::vector<PlanChoice> choices = plan_choices(holding.keeper->dtype, elems_of(holding), plane);
-  const bool is_steep = std::ranges::any_of(holding.sites, [](const Site* site) {
-    const auto* rotated = std::get_if<Rotated>(&site->row->spec);
-    return rotated != nullptr && rotated->bits == Bits(4);
-  });
-  if (is_steep) std::erase_if(choices, [](const PlanChoice& choice) { return choice.bits < 2; });
+  int least = 1;
+  for (const Site* site : holding.sites) least = std::max(least, least_bits(*site->row).value);
+  std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits < least; });
+  const auto samples = holding.keeper->summaries.observed();
+  for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error by it
+    if (samples && std::holds_alternative<Rotated>(choice.spec)) choice.error = samples->error_at[choice.bits - 1];
+  }
   return choices;
 }
 
@@ -108,11 +109,32 @@ void tell(const Holding& holding, const CodecSpec& spec) {
 
 }  // namespace
 
+Adapt parse_adapt(const std::string& text) {
+  if (text.empty()) return {};
+  if (text == "layer") return {.by_layer = true};
+  if (text == "measured") return {.by_layer = true, .is_measured = true};
+  if (text == "sample") return {.by_sample = true};
+  if (text == "sample+layer") return {.by_layer = true, .by_sample = true};
+  if (text == "sample+measured") return {.by_layer = true, .by_sample = true, .is_measured = true};
+  throw Error(
+      ErrorCode::invalid_spec,
+      fmt::format("session: adapt '{}' (allowed: layer, measured, sample, sample+layer, sample+measured, or nothing)",
+                  text));
+}
+
+/// Where the table gives 4 bits, an error does more than in proportion to its square: 1 bit is not to be had.
+Bits least_bits(const PolicyRow& row) {
+  const auto* rotated = std::get_if<Rotated>(&row.spec);
+  return Bits(rotated != nullptr && rotated->bits == Bits(4) ? 2 : 1);
+}
+
 std::optional<Bits> policy_bits(const SessionOptions& options) {
-  const std::string& adapt = options.adapt;
-  if (!adapt.empty() && adapt != "layer" && adapt != "measured") {
+  const Adapt adapt = parse_adapt(options.adapt);
+  if (options.use_gradient && (!adapt.by_sample || options.num_samples < 1)) {
     throw Error(ErrorCode::invalid_spec,
-                fmt::format("session: adapt '{}' (allowed: layer, measured, or nothing)", adapt));
+                fmt::format("session: use_gradient with adapt '{}' and num_samples {} (allowed: with sample, and 1 or "
+                            "more samples)",
+                            options.adapt, options.num_samples));
   }
   if (options.interval < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: interval {} (allowed: 1 or more)", options.interval));
@@ -123,7 +145,8 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
         fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)", *options.bits));
   }
   const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
-  if (adapt.empty() && !is_average) {
+  const bool leaves_nothing = options.preset == "exact" && adapt.by_sample;
+  if (!adapt.by_layer && !is_average && !leaves_nothing) {
     return options.bits ? std::optional(Bits(static_cast<int>(*options.bits))) : std::nullopt;
   }
   if (options.preset != "default") {
@@ -150,8 +173,9 @@ TrialNoise trial_noise(const CodecSpec& held) {
 
 Adaptation::Adaptation(const SessionOptions& options) {
   const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
-  is_on_ = !options.adapt.empty() || is_average;
-  is_measured_ = options.adapt == "measured";
+  const Adapt adapt = parse_adapt(options.adapt);
+  is_on_ = adapt.by_layer || is_average;
+  is_measured_ = adapt.is_measured;
   interval_ = options.interval > 0 ? options.interval : is_measured_ ? kMeasureEvery : kObserveEvery;
   report_.budget_bits = options.bits.value_or(kDefaultBits);
 }

@@ -13,6 +13,19 @@ namespace actzip::session {
 
 struct Site;
 
+/// What `adapt` asks for.
+struct Adapt {
+  bool by_layer = false;
+  bool by_sample = false;
+  bool is_measured = false;
+};
+
+/// Throws Error(invalid_spec) for what it cannot mean.
+Adapt parse_adapt(const std::string& text);
+
+/// The least bits of a sample, or of a site in a plan.
+Bits least_bits(const PolicyRow& row);
+
 /// The bits for the policy: none if a plan spends them. Throws Error(invalid_spec) for options that contradict.
 std::optional<Bits> policy_bits(const SessionOptions& options);
 

@@ -16,7 +16,8 @@ namespace {
 /// The mask plane of a rotated blob, which is what `mask` would have written.
 ConstByteSpan mask_plane(const Blob::Contents& contents, const Allocation& bytes) {
   const auto& spec = std::get<Rotated>(contents.spec);
-  const auto sections = format::sections(spec, format::geometry(spec, contents.elems, Segments{}), contents.dtype);
+  const auto sections = format::sections(spec, format::geometry(spec, contents.elems, contents.segments),
+                                         contents.dtype, contents.segments.total_bits);
   const auto start = static_cast<std::size_t>(sections.mask);
   return {bytes.data + start, bytes.size - start, contents.stream.device()};
 }
@@ -32,8 +33,8 @@ Blob::~Blob() {
 Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
   const Blob::Contents& contents = kept.blob->contents();
   Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
-  if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, bytes};
-  return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, bytes};
+  if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};
+  return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, contents.segments, bytes};
 }
 
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
@@ -50,7 +51,8 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   flat.sizes[0] = contents.elems;
   flat.strides[0] = 1;
   try {
-    decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, encoded.seed, stream);
+    decode(encoded.spec, encoded.bytes, {values.data, contents.dtype, flat, stream.device()}, encoded.seed, stream,
+           encoded.segments);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", *kept.site, error.what()));
   }

@@ -19,6 +19,7 @@ class Blob : public std::enable_shared_from_this<Blob> {
     DType dtype = DType::f32;
     std::int64_t elems = 0;
     Seed seed{0};
+    Segments segments;                  ///< samples with bits of their own, or one
     Stream stream;                      ///< the one it was encoded on; on the CPU its executor is not used again
     Allocation bytes;                   ///< empty unless encoded
     const std::string* site = nullptr;  ///< its name, in the state

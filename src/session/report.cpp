@@ -53,6 +53,23 @@ std::string json_plan(const std::optional<PlanReport>& plan) {
       json_number(plan->measured_variance), json_number(plan->gradient_variance));
 }
 
+std::string json_samples(const std::optional<SampleBits>& bits) {
+  if (!bits) return "null";
+  return fmt::format(R"({{"samples": {}, "fewest": {}, "mean": {:.6g}, "most": {}, "error": {:.6g}}})", bits->samples,
+                     bits->fewest, bits->mean, bits->most, bits->error);
+}
+
+std::string json_statistics(const std::optional<SampleStatistics>& statistics) {
+  if (!statistics) return "null";
+  return fmt::format(R"({{"samples": {}, "bytes": {}}})", statistics->samples, statistics->bytes);
+}
+
+std::string samples_text(const std::optional<SampleBits>& bits) {
+  if (!bits) return "";
+  return fmt::format("; {} samples with {} to {} bits, {:.2f} on average", bits->samples, bits->fewest, bits->most,
+                     bits->mean);
+}
+
 std::string variance_text(std::string_view what, const std::optional<double>& variance) {
   return fmt::format("{} {}", what, variance ? fmt::format("{:.3g}", *variance) : "not known");
 }
@@ -75,10 +92,11 @@ std::string json_site(const SiteReport& site) {
   for (int d = 0; d < site.shape.rank; ++d) sizes += fmt::format("{}{}", d == 0 ? "" : ", ", site.shape.sizes[d]);
   return fmt::format(
       R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "shape": [{}], "dtype": "{}", )"
-      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}}})",
+      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}}})",
       json_string(site.site), json_string(site.module), json_string(site.op), json_string(site.slot), site.ordinal,
       sizes, to_string(site.dtype), json_string(site.codec), site.bytes_before, site.bytes_after,
-      json_string(site.reason), site.saves, json_number(site.sensitivity), json_number(site.variance));
+      json_string(site.reason), site.saves, json_number(site.sensitivity), json_number(site.variance),
+      json_samples(site.sample_bits));
 }
 
 }  // namespace
@@ -106,12 +124,17 @@ std::string Report::to_text() const {
   std::string text = line("site", "shape", "type", "kept as", "before", "after", two("sensitivity", "variance"), "why");
   for (const SiteReport& site : sites) {
     text += line(site.site, shape_text(site.shape), to_string(site.dtype), site.codec, bytes_text(site.bytes_before),
-                 bytes_text(site.bytes_after), two(number(site.sensitivity), number(site.variance)), site.reason);
+                 bytes_text(site.bytes_after), two(number(site.sensitivity), number(site.variance)),
+                 site.reason + samples_text(site.sample_bits));
   }
   const double ratio = bytes_after == 0 ? 0.0 : static_cast<double>(bytes_before) / static_cast<double>(bytes_after);
   text += fmt::format("preset '{}', step {}: {} {} instead of {} ({:.1f} times smaller)\n", preset, steps,
                       dry ? "would keep" : "kept", bytes_text(bytes_after), bytes_text(bytes_before), ratio);
   if (plan) text += plan_text(*plan);
+  if (sample_statistics) {
+    text += fmt::format("gradients of {} samples are known in {}\n", sample_statistics->samples,
+                        bytes_text(sample_statistics->bytes));
+  }
   if (index_overflow) text += "an index lay outside the bound of its operator: its gradient was wrong\n";
   return text;
 }
@@ -121,8 +144,9 @@ std::string Report::to_json() const {
   for (const SiteReport& site : sites) rows += (rows.empty() ? "\n  " : ",\n  ") + json_site(site);
   return fmt::format(
       R"({{"preset": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "live_bytes": {}, )"
-      R"("index_overflow": {}, "plan": {}, "sites": [{}]}})",
-      json_string(preset), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow, json_plan(plan), rows);
+      R"("index_overflow": {}, "plan": {}, "sample_statistics": {}, "sites": [{}]}})",
+      json_string(preset), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow, json_plan(plan),
+      json_statistics(sample_statistics), rows);
 }
 
 }  // namespace actzip

@@ -22,11 +22,15 @@ Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream,
 
 bool Session::wants_observation() const { return state_->wants_observation(); }
 
+void Session::note_observed() { state_->note_observed(); }
+
 bool Session::wants_measurement() const { return state_->wants_measurement(); }
 
 bool Session::learn(const Observation& observation) { return state_->learn(observation); }
 
 void Session::set_trial(std::optional<Trial> trial) { state_->set_trial(std::move(trial)); }
+
+bool Session::is_trial() const { return state_->is_trial(); }
 
 void Session::set_measured_variance(double variance) { state_->set_measured_variance(variance); }
 

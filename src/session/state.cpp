@@ -21,17 +21,6 @@ namespace {
 /// Bytes of a tensor kept as it is, below which it costs more to find it again than to keep it twice.
 constexpr std::size_t kWorthSharing = 4096;
 
-std::string codec_text(const Outcome& outcome) {
-  switch (outcome.kind) {
-    case Outcome::Kind::as_is: return "as is";
-    case Outcome::Kind::shape_only: return "shape only";
-    case Outcome::Kind::shared: return "shared";
-    case Outcome::Kind::derived: return "derived";
-    case Outcome::Kind::encoded: break;
-  }
-  return to_string(outcome.spec);
-}
-
 std::string name_of(const SiteKey& key) {
   std::string name;
   if (!key.module.empty()) name = fmt::format("{}: ", key.module);
@@ -68,41 +57,11 @@ bool asks_for_plane(const Choice& choice, const Blob& blob) {
 
 }  // namespace
 
-namespace {
-
-std::atomic_ref<std::uint32_t> value_of(const Allocation& word) {
-  return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(word.data));
-}
-
-}  // namespace
-
-ByteSpan OverflowFlags::flag(const Site& site, const Stream& stream, Memory& memory) {
-  const std::lock_guard lock(mutex_);
-  auto found = std::ranges::find_if(
-      flags_, [&](const Flag& flag) { return flag.site == &site && flag.device == stream.device(); });
-  if (found == flags_.end()) found = flags_.insert(found, {&site, stream.device(), memory.allocate_flag(stream)});
-  return {found->word.data, found->word.size, found->device};
-}
-
-void OverflowFlags::check() {
-  const std::lock_guard lock(mutex_);
-  for (const Flag& flag : flags_) {
-    if (value_of(flag.word).exchange(0) == 0) continue;
-    raised_ = true;
-    throw Error(ErrorCode::index_out_of_bound,
-                fmt::format("{}: an index outside the bound that the operator's arguments state; gradients that use it "
-                            "are wrong",
-                            flag.site->name));
-  }
-}
-
-bool OverflowFlags::raised() {
-  const std::lock_guard lock(mutex_);
-  return raised_ || std::ranges::any_of(flags_, [](const Flag& flag) { return value_of(flag.word).load() != 0; });
-}
-
 State::State(const SessionOptions& options)
-    : options_(options), policy_(options.preset, policy_bits(options), options.rules), adaptation_(options) {
+    : options_(options),
+      policy_(options.preset, policy_bits(options), options.rules),
+      by_sample_(parse_adapt(options.adapt).by_sample),
+      adaptation_(options) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
   }
@@ -113,7 +72,13 @@ void State::begin_step() {
   const std::lock_guard lock(mutex_);
   ++step_;
   order_.clear();
+  is_observed_ = false;
   if (!trial_) adaptation_.begin_step();
+}
+
+void State::note_observed() {
+  const std::lock_guard lock(mutex_);
+  is_observed_ = true;
 }
 
 bool State::wants_observation() {
@@ -144,6 +109,7 @@ bool State::learn(const Observation& observation) {
 void State::set_trial(std::optional<Trial> trial) {
   const std::lock_guard lock(mutex_);
   trial_ = std::move(trial);
+  has_trial_ = trial_.has_value();
 }
 
 void State::set_measured_variance(double variance) {
@@ -238,6 +204,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
     kept = keep_memory(site, tensor, choice, {stream, memory, blob}, outcome);
   }
   record(site, tensor, outcome, kept, may_plan);
+  kept.by_sample = kept.blob && kept.blob->contents().segments.total_bits != 0;
   if (may_plan && !kept.as_mask) kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
   kept.site = {shared_from_this(), &site.name};
   return kept;
@@ -285,8 +252,10 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   if (have.how == Keep::encoded) {
     outcome.kind = Outcome::Kind::encoded;
     outcome.spec = have.spec;
-    outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape);
-    if (!options_.dry) blob = encode_blob(site, tensor, have.spec, target.stream, target.memory);
+    const Segments segments = segments_for(site, tensor, have.spec);
+    outcome.samples = segments.total_bits != 0 ? segments.count : 0;
+    outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
+    if (!options_.dry) blob = encode_blob(site, tensor, have.spec, segments, target.stream, target.memory);
   }
   const Keep how = blob ? Keep::encoded : Keep::as_is;
   if (!blob) blob = empty_blob(site);
@@ -339,23 +308,42 @@ void State::ask(Site& site, const Want& own, const Want& want) {
   if (serves(want, own) && (!site.asked || serves(want, *site.asked))) site.asked = want;
 }
 
-std::shared_ptr<Blob> State::encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
-                                         const Stream& stream, Memory& memory) {
+/// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
+Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
+  if (!by_sample_ || site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
+  if (has_trial_) {
+    const std::lock_guard lock(mutex_);
+    if (is_tried(site)) return {};
+  }
+  return sample_segments(spec, tensor, least_bits(*site.row));
+}
+
+SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& memory) {
+  const std::lock_guard lock(mutex_);
+  return site.summaries.next(is_observed_, stream, memory);
+}
+
+std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+                                         Segments segments, const Stream& stream, Memory& memory) {
   Blob::Contents contents{.how = Keep::encoded,
                           .spec = spec,
                           .dtype = tensor.view.dtype,
                           .elems = unique_elems(tensor.view.shape),
                           .seed = next_seed(site),
+                          .segments = segments,
                           .stream = stream,
                           .bytes = {},
                           .site = &site.name};
   try {
-    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems);
+    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
     contents.bytes = store::device_store().reserve(size, stream, memory);
     const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
     const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
     const ByteSpan dst(contents.bytes.data, size, stream.device());
-    if (tensor.encoder == nullptr || !tensor.encoder->encode(spec, dst, contents.seed, stream)) {
+    if (segments.total_bits != 0) {
+      SegmentSummary* summary = next_summary(site, stream, memory);
+      encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, dst, contents.seed, stream, memory);
+    } else if (tensor.encoder == nullptr || !tensor.encoder->encode(spec, dst, contents.seed, stream)) {
       encode(spec, tensor.view, dst, contents.seed, stream, Segments{}, flag);
     }
   } catch (const Error& error) {
@@ -395,56 +383,10 @@ std::uint64_t spread(std::uint64_t x) {
 Seed State::next_seed(const Site& site) {
   constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
   const std::uint64_t start = options_.seed * 0xD1342543DE82EF95ULL;
-  {
-    const std::lock_guard lock(mutex_);
-    if (trial_) {
-      const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
-      return Seed(spread(start + seed + (site.id.value + 1) * kStep));
-    }
-  }
-  return Seed(spread(start + (encoded_count_++ + 1) * kStep));
-}
-
-/// A site's row speaks for all that share what it keeps.
-void State::add_variance(const Site& keeper, SiteReport& row) const {
-  for (const Site* site : order_) {
-    if (site->keeper == &keeper && site->sensitivity)
-      row.sensitivity = row.sensitivity.value_or(0.0) + *site->sensitivity;
-  }
-  if (!row.sensitivity) return;
-  const bool is_exact = keeper.last.kind != Outcome::Kind::encoded;
-  row.variance = is_exact ? 0.0 : *row.sensitivity * expected_error(keeper.last.spec);
-}
-
-Report State::report() {
-  Report report;
-  report.preset = policy_.preset();
-  report.dry = options_.dry;
-  report.live_bytes = live_bytes;
-  report.index_overflow = overflow.raised();
+  if (!has_trial_) return Seed(spread(start + (encoded_count_++ + 1) * kStep));
   const std::lock_guard lock(mutex_);
-  report.steps = step_;
-  if (adaptation_.is_on()) report.plan = adaptation_.report();
-  for (const Site* site : order_) {
-    SiteReport row{.site = site->name,
-                   .module = site->module,
-                   .op = site->op,
-                   .slot = site->slot,
-                   .ordinal = site->ordinal,
-                   .shape = site->shape,
-                   .dtype = site->dtype,
-                   .codec = codec_text(site->last),
-                   .bytes_before = site->last.before,
-                   .bytes_after = site->last.after,
-                   .reason = std::string(site->last.reason),
-                   .saves = site->saves};
-    add_variance(*site, row);
-    if (site->last.shared_with != nullptr) row.reason = fmt::format("kept by {}", *site->last.shared_with);
-    report.bytes_before += row.bytes_before;
-    report.bytes_after += row.bytes_after;
-    report.sites.push_back(std::move(row));
-  }
-  return report;
+  const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
+  return Seed(spread(start + seed + (site.id.value + 1) * kStep));
 }
 
 }  // namespace actzip::session

@@ -14,6 +14,7 @@
 
 #include "actzip/session.hpp"
 #include "session/adaptation.hpp"
+#include "session/sample_bits.hpp"
 #include "session/share_table.hpp"
 
 namespace actzip::session {
@@ -27,6 +28,7 @@ struct Outcome {
   std::size_t before = 0;
   std::size_t after = 0;
   std::string_view reason;
+  std::int64_t samples = 0;  ///< with bits of their own
 };
 
 /// Names and row never change once it is made; the rest is guarded by the state's mutex.
@@ -48,6 +50,7 @@ struct Site {
   DType dtype = DType::f32;
   bool can_plan = false;   ///< a plan may choose how its values are kept
   bool has_plane = false;  ///< it asked for a mask, and kept values with a mask plane for others
+  SampleSummaries summaries;
   Site* keeper = nullptr;  ///< the site that keeps its memory, perhaps itself; null if nothing is kept
   Outcome last;
 };
@@ -103,8 +106,10 @@ class State : public std::enable_shared_from_this<State> {
   SiteId site_named(const std::string& name);
   bool wants_observation();
   bool wants_measurement();
+  void note_observed();
   bool learn(const Observation& observation);
   void set_trial(std::optional<Trial> trial);
+  [[nodiscard]] bool is_trial() const { return has_trial_; }
   void set_measured_variance(double variance);
   bool adds_much();
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source);
@@ -136,8 +141,10 @@ class State : public std::enable_shared_from_this<State> {
   void teach(const Blob& source, const Want& want);
   static void ask(Site& site, const Want& own, const Want& want);
   Want to_store(const Site& site, const Want& want, const Found& found);
-  std::shared_ptr<Blob> encode_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+  [[nodiscard]] Segments segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);
+  std::shared_ptr<Blob> encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec, Segments segments,
                                     const Stream& stream, Memory& memory);
+  SegmentSummary* next_summary(Site& site, const Stream& stream, Memory& memory);
   void record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept, bool can_plan);
   void add_variance(const Site& keeper, SiteReport& row) const;
   [[nodiscard]] bool is_tried(const Site& site) const;
@@ -145,11 +152,14 @@ class State : public std::enable_shared_from_this<State> {
 
   const SessionOptions options_;
   const Policy policy_;
+  const bool by_sample_;
   std::atomic<std::uint64_t> encoded_count_{0};
+  std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
 
   std::mutex mutex_;  ///< of everything below
   std::int64_t step_ = 0;
   Adaptation adaptation_;
+  bool is_observed_ = false;  ///< this step
   std::optional<Trial> trial_;
   std::deque<Site> sites_;  ///< a deque: they stay where they are
   std::unordered_map<std::string, SiteId> site_by_name_;

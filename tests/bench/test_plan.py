@@ -27,6 +27,18 @@ def test_the_command(tmp_path, capsys):
     assert "Spearman" in output and "2 bits planned" in output and row["sites"][0]["name"] in output
 
 
+def test_samples_are_planned_for_too(tmp_path, capsys):
+    write_all(tmp_path)
+    arguments = ["plan", "--model", "resnet18", "--batch", "8", "--width", "8", "--train", "2", "--draws", "1",
+                 "--device", "cpu", "--data", str(tmp_path), "--json", str(tmp_path / "plan.json"), "--samples"]
+    assert main(arguments) == 0
+    (row,) = json.loads((tmp_path / "plan.json").read_text())["rows"]
+    assert row["by_sample"] > 0 and row["by_gradient"] > 0
+    assert "for samples by their gradients, too" in capsys.readouterr().out
+    assert main(["plan", "--model", "gcn", "--train", "1", "--batch", "400", "--device", "cpu", "--samples"]) == 2
+    assert "gcn has one graph and no samples" in capsys.readouterr().err
+
+
 def test_spearman_looks_at_ranks_alone():
     assert plan.spearman([1, 2, 3, 4], [1, 10, 1000, 1e9]) == pytest.approx(1)
     assert plan.spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
@@ -44,8 +56,9 @@ def test_a_preset_may_be_options():
     assert presets.options_of("bits=1.5") == {"bits": 1.5}
     assert presets.options_of("bits=2,adapt=layer,interval=10") == {"bits": 2, "adapt": "layer", "interval": 10}
     presets.check("bits=1.25")
+    presets.check("bits=2,adapt=sample+layer")
     for wrong, message in (("bits=2,colour=red", "option 'colour'"), ("bits=many", "'many' is no float"),
-                           ("adapt=sample", "adapt 'sample'"), ("nonsense", "preset 'nonsense'")):
+                           ("adapt=batch", "adapt 'batch'"), ("nonsense", "preset 'nonsense'")):
         with pytest.raises(BenchError, match=message):
             presets.check(wrong)
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actzip/codec.hpp"
+#include "actzip/row_norm.hpp"
 #include "support/backends.hpp"
 #include "support/generators.hpp"
 #include "support/harness.hpp"
@@ -276,6 +277,63 @@ TEST_F(FusedBatchNorm, sums_over_many_rows) {
   check_layer({200'003, 64, DType::bf16}, 2);
   check_layer({20'011, 520, DType::bf16}, 2);
   check_layer({6'000, 2048, DType::f32}, 2);
+}
+
+/// Row norms of what decode() gives, into `out`, with weights of type `parameters`.
+void check_row_norm(std::int64_t rows, std::int64_t channels, DType out, DType parameters, bool with_mean) {
+  SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(channels) + " to " + std::string(to_string(out)) +
+               " with " + std::string(to_string(parameters)));
+  const CodecSpec spec = Rotated{.bits = Bits(2)};
+  const ChannelRows shape{rows, channels, out};
+  Harness harness(kDevice);
+  const Bytes encoded = harness.encode(spec, dense(DType::bf16, gaussian(shape.elems(), 3)), {.seed = kSeed});
+  const Values x =
+      to_values(DType::f32, harness.decode(spec, encoded, DType::f32, line(shape.elems()), {.seed = kSeed}));
+  const auto on_device = [](DType dtype, const Values& values) {
+    const Bytes elements = to_bytes(dtype, values);
+    DeviceBuffer buffer(kDevice, elements.size());
+    buffer.write(0, elements);
+    return buffer;
+  };
+  const Values mean = stored(DType::f32, gaussian(rows, 4));
+  const Values deviation = stored(DType::f32, gaussian(rows, 5));
+  const Values weight = stored(parameters, gaussian(channels, 6));
+  const Values bias = stored(parameters, gaussian(channels, 7));
+  DeviceBuffer src(kDevice, encoded.size());
+  src.write(0, encoded);
+  const DeviceBuffer means = on_device(DType::f32, mean);
+  const DeviceBuffer deviations = on_device(DType::f32, deviation);
+  const DeviceBuffer weights = on_device(parameters, weight);
+  const DeviceBuffer biases = on_device(parameters, bias);
+  DeviceBuffer y(kDevice, x.size() * dtype_bytes(out));
+  OwnedStream stream(kDevice);
+  decode_row_normalized(spec, shape, {src.data(), src.size(), kDevice},
+                        {.mean = with_mean ? reinterpret_cast<const float*>(means.data()) : nullptr,
+                         .inverse_deviation = reinterpret_cast<const float*>(deviations.data()),
+                         .weight = weights.data(),
+                         .bias = with_mean ? biases.data() : nullptr,
+                         .parameters = parameters},
+                        y.data(), Seed(kSeed), stream.get());
+  stream.synchronize();
+  Values expected(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t row = i / static_cast<std::size_t>(channels);
+    const std::size_t channel = i % static_cast<std::size_t>(channels);
+    expected[i] =
+        (x[i] - (with_mean ? mean[row] : 0.0)) * deviation[row] * weight[channel] + (with_mean ? bias[channel] : 0.0);
+  }
+  expect_near(to_values(out, y.read(0, y.size())), expected, 8.0 * roundoff(out) + 1e-5, 4.0, "y");
+}
+
+TEST_F(FusedBatchNorm, rows_are_normalised_while_they_are_decoded) {
+  for (const DType out : {DType::f32, DType::f16, DType::bf16}) {
+    for (const DType parameters : {DType::f32, out}) {
+      check_row_norm(37, 768, out, parameters, true);
+      check_row_norm(301, 40, out, parameters, false);
+    }
+  }
+  check_row_norm(5000, 1024, DType::bf16, DType::bf16, true);
+  check_row_norm(3, 12'296, DType::bf16, DType::f32, true);
 }
 
 TEST(BatchNormCalls, refuses_what_it_does_not_take) {

@@ -245,7 +245,7 @@ def test_a_graph_that_runs_twice_or_never(net):
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match=r"adapt 'sample\+layer' \(allowed: layer, measured"):
-        actzip.Session(adapt="sample+layer")
+    with pytest.raises(ValueError, match=r"adapt 'layer\+sample' \(allowed: layer, measured, sample, sample\+layer"):
+        actzip.Session(adapt="layer+sample")
     with pytest.raises(ValueError, match="allowed with a model and adapt"):
         actzip.Session().measure(lambda: None)

@@ -253,6 +253,78 @@ def test_measuring_needs_no_more_memory_than_an_uncompressed_step():
     assert session.report().plan.measured_variance > 0
 
 
+def conv_network():
+    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
+                         nn.Conv2d(32, 8, 3, padding=1))
+
+
+def by_sample_session(model, **options):
+    return actzip.Session(model, use_gradient=True, num_samples=1000, **options)
+
+
+@pytest.mark.filterwarnings("ignore:actzip. compression adds")
+def test_samples_are_planned_without_waiting():
+    torch.manual_seed(0)
+    model, x = conv_network().to(memory_format=torch.channels_last), torch.randn(64, 3, 32, 32)
+    x = (x * torch.logspace(-1, 1, 64)[:, None, None, None]).contiguous(memory_format=torch.channels_last)
+    session = by_sample_session(model, adapt="sample+layer")
+
+    def step(number):
+        session.samples(torch.arange(64, device="cpu") + 64 * (number % 2))
+        with session:
+            loss = model(x).square().mean()
+        loss.backward()
+
+    for number in range(6):  # kernels are loaded, one plan is made
+        step(number)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for number in range(3):
+            step(number)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    report = session.report()
+    rows = [site.sample_bits for site in report.sites if site.sample_bits]
+    assert rows and any(row.fewest < row.most for row in rows), str(report)
+    factors = session._core.sample_factors()
+    assert (factors[:128] >= 0).all() and (factors[128:] == -1).all()
+
+
+def test_a_captured_step_learns_of_the_samples_of_its_replays():
+    torch.manual_seed(0)
+    model, x = conv_network(), torch.randn(64, 3, 32, 32)
+    session = by_sample_session(model, adapt="sample")
+    weight = torch.ones(64)
+
+    def step():
+        model.zero_grad(set_to_none=False)
+        with session:
+            loss = (model(x).square().mean((1, 2, 3)) * weight).sum()
+        loss.backward()
+
+    session.samples(torch.arange(64, device="cpu"))
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            session.samples(torch.arange(64, device="cpu"))
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    session.samples(torch.arange(64, device="cpu"))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    session.samples(torch.arange(64, device="cpu") + 500)
+    weight[3] = 100.0
+    graph.replay()
+    torch.cuda.synchronize()
+    factors = session._core.sample_factors()
+    assert (factors[500:564] >= 0).all() and factors[500:564].argmax() == 3
+    assert (factors[64:500] == -1).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
 def test_a_captured_step_is_not_observed():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 8)), torch.randn(512, 256)

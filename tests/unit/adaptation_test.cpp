@@ -22,7 +22,7 @@ class PlainMemory final : public Memory {
     auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
     return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
   }
-  Allocation allocate_flag(const Stream& stream) override { return allocate(sizeof(std::uint32_t), stream); }
+  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
   void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
 
  private:
@@ -246,7 +246,13 @@ TEST(AdaptationOptions, refuse_what_contradicts) {
   const auto refuse = [](const SessionOptions& options, const char* text) {
     test::expect_error(ErrorCode::invalid_spec, text, [&] { const Session session(options); });
   };
-  refuse({.adapt = "sample+layer"}, "session: adapt 'sample+layer' (allowed: layer, measured, or nothing)");
+  refuse({.adapt = "layer+sample"},
+         "session: adapt 'layer+sample' (allowed: layer, measured, sample, sample+layer, sample+measured, or nothing)");
+  refuse({.preset = "exact", .adapt = "sample"}, "session: preset 'exact' leaves nothing to plan (allowed: default)");
+  refuse({.adapt = "layer", .use_gradient = true, .num_samples = 5},
+         "session: use_gradient with adapt 'layer' and num_samples 5 (allowed: with sample, and 1 or more samples)");
+  refuse({.adapt = "sample", .use_gradient = true},
+         "session: use_gradient with adapt 'sample' and num_samples 0 (allowed: with sample, and 1 or more samples)");
   refuse({.bits = 0.5}, "session: bits 0.5 (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)");
   refuse({.bits = 5}, "session: bits 5 (allowed: 1, 2, 3, 4, 8)");
   refuse({.preset = "exact", .adapt = "layer"}, "session: preset 'exact' leaves nothing to plan (allowed: default)");

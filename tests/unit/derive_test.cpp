@@ -16,7 +16,7 @@ class HostMemory final : public Memory {
     auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
     return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
   }
-  Allocation allocate_flag(const Stream& stream) override { return allocate(sizeof(std::uint32_t), stream); }
+  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
   void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
 
  private:

@@ -24,8 +24,8 @@ class FakeMemory final : public Memory {
     auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
     return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
   }
-  Allocation allocate_flag(const Stream& stream) override {
-    last_flag = allocate(sizeof(std::uint32_t), stream);
+  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override {
+    last_flag = allocate(bytes, stream);
     return last_flag;
   }
   void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}

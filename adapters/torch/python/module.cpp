@@ -245,6 +245,17 @@ bool learn(const Session& session, const std::vector<std::pair<std::string, doub
   return core.learn(observation);
 }
 
+void set_samples(const Session& session, py::handle indices) {
+  if (!THPVariable_Check(indices.ptr())) throw py::type_error("actzip: indices of samples are a tensor");
+  session.impl()->samples->set_next(THPVariable_Unpack(indices.ptr()));
+}
+
+/// What is known of each sample of the data set; None before the first step.
+py::object sample_factors(const Session& session) {
+  const at::Tensor factors = session.impl()->samples->factors();
+  return factors.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(factors)) : py::none();
+}
+
 /// The rows of the default policy as text, in their order: (operators, slots, reason).
 std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
   std::vector<std::tuple<std::string, std::string, std::string>> rows;
@@ -274,14 +285,18 @@ PYBIND11_MODULE(_C, module) {
   py::class_<Session>(module, "Session")
       .def(py::init([](std::string preset, std::optional<double> bits, std::int64_t min_elems, std::uint64_t seed,
                        bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules,
-                       std::string adapt, std::int64_t interval) {
-             actzip::SessionOptions options{std::move(preset), bits, min_elems,        seed,    dry,
-                                            std::move(only),   {},   std::move(adapt), interval};
+                       std::string adapt, std::int64_t interval, bool use_gradient, std::int64_t num_samples) {
+             actzip::SessionOptions options{std::move(preset), bits, min_elems,        seed,     dry,
+                                            std::move(only),   {},   std::move(adapt), interval, use_gradient,
+                                            num_samples};
              for (const auto& [sites, keep] : rules) options.rules.push_back({sites, keep});
              return std::make_unique<Session>(options);
            }),
            py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
-           py::arg("only"), py::arg("rules"), py::arg("adapt"), py::arg("interval"))
+           py::arg("only"), py::arg("rules"), py::arg("adapt"), py::arg("interval"), py::arg("use_gradient"),
+           py::arg("num_samples"))
+      .def("set_samples", &set_samples)
+      .def("sample_factors", &sample_factors)
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)
       .def("look_at_model", &look_at_model)

@@ -127,7 +127,9 @@ void Session::register_parameters(at::TensorList tensors) {
   for (const at::Tensor& tensor : tensors) impl_->parameters.add(tensor);
 }
 
-Report Session::report() const { return impl_->core().report(); }
+void Session::samples(const at::Tensor& indices) { impl_->samples->set_next(indices); }
+
+Report Session::report() const { return impl_->report(); }
 
 std::size_t Session::live_bytes() const { return impl_->core().live_bytes(); }
 

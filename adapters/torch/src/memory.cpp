@@ -69,10 +69,10 @@ class TorchMemory final : public Memory {
   }
 
   /// In pinned memory, which a kernel writes by the same address.
-  Allocation allocate_flag(const Stream& stream) override {
+  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override {
     const bool on_device = stream.device().kind != DeviceKind::cpu;
-    const auto options = at::TensorOptions().dtype(at::kInt).device(at::kCPU).pinned_memory(on_device);
-    return own(at::zeros({1}, options).storage());
+    const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCPU).pinned_memory(on_device);
+    return own(at::zeros({static_cast<std::int64_t>(bytes)}, options).storage());
   }
 
   void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) override {

@@ -1,11 +1,9 @@
 #include "session_impl.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -67,12 +65,6 @@ at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Sh
   return tensor;
 }
 
-/// A step that is captured into a graph would be observed again with each replay.
-bool is_in_a_graph() {
-  if (!at::hasCUDA()) return false;
-  return is_capturing(current_stream(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice()));
-}
-
 c10::OptionalDeviceGuard guard_for(c10::Device device) {
   return device.is_cpu() ? c10::OptionalDeviceGuard() : c10::OptionalDeviceGuard(device);
 }
@@ -121,6 +113,7 @@ bool SessionImpl::begin_step() {
   take_observation();
   session_.begin_step();
   backward_ran_->store(false, std::memory_order_relaxed);
+  samples->begin_step();
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
     if (sequence_.follows()) sequence_.leave();
@@ -147,11 +140,24 @@ void SessionImpl::begin_after_backward() {
 
 bool SessionImpl::observe_step() {
   const std::lock_guard lock(mutex_);
-  if (stream_ || open_steps_ != 1 || !session_.wants_observation() || is_in_a_graph()) return false;
+  if (stream_ || open_steps_ != 1 || !session_.wants_observation()) return false;
   stream_ = std::make_shared<NoiseStream>();
-  is_observed_ = true;
+  is_observed_ = may_be_captured_ = true;
   waited_ = asked_ = 0;
+  session_.note_observed();
   return true;
+}
+
+/// Whether what is saved now is to be tried out. A step that is captured into a graph would be observed again with each
+/// replay; its first tensor on a device tells, so that a step on the CPU asks no driver.
+bool SessionImpl::is_watched(const at::Tensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  if (!is_observed_ || !may_be_captured_ || !tensor.is_cuda()) return is_observed_;
+  may_be_captured_ = false;
+  if (!is_capturing(current_stream(tensor.device()))) return true;
+  is_observed_ = false;
+  stream_.reset();
+  return false;
 }
 
 /// Between two steps, so that no step has some of its bits by one plan and some by another.
@@ -172,8 +178,15 @@ bool SessionImpl::take_observation() {
 }
 
 void SessionImpl::end_step() {
+  samples->end_step();
   const std::lock_guard lock(mutex_);
   --open_steps_;
+}
+
+Report SessionImpl::report() const {
+  Report report = session_.report();
+  report.sample_statistics = samples->report();
+  return report;
 }
 
 const std::string* SessionImpl::module_path(const std::string& path) {
@@ -247,13 +260,14 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   saved.view.device = to_device(tensor.device());
   saved.identity = storage_identity(tensor);
   saved.source = cast_source(tensor);
+  saved.samples = samples->batch(tensor.device());
   return saved;
 }
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
   Packed packed = pack_at(place_of(saver), tensor, saver, nullptr);
-  if (const auto save = packed.tried(); save && is_observed_) note_tried(*save, stream_);
+  if (const auto save = packed.tried(); save && is_watched(tensor)) note_tried(*save, stream_);
   return packed;
 }
 
@@ -269,9 +283,10 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
   return pack_at(place, tensor, saver, source);
 }
 
-std::shared_ptr<NoiseStream> SessionImpl::observer() {
+std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
+  if (!is_watched(tensor)) return nullptr;
   const std::lock_guard lock(mutex_);
-  return is_observed_ ? stream_ : nullptr;
+  return stream_;
 }
 
 Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver,
@@ -292,6 +307,7 @@ Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& t
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   packed.site_ = place.id;
+  if (packed.kept_.by_sample && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;

@@ -16,6 +16,7 @@
 #include "noise_stream.hpp"
 #include "operators.hpp"
 #include "parameters.hpp"
+#include "sample_table.hpp"
 #include "site_sequence.hpp"
 
 namespace actzip::torch {
@@ -57,7 +58,8 @@ class Packed {
 
 class SessionImpl {
  public:
-  explicit SessionImpl(const SessionOptions& options) : session_(options) {}
+  explicit SessionImpl(const SessionOptions& options)
+      : samples(std::make_shared<SampleTable>(options.use_gradient ? options.num_samples : 0)), session_(options) {}
 
   /// Gives whether modules are to be watched in this step: see SiteSequence.
   bool begin_step();
@@ -77,9 +79,11 @@ class SessionImpl {
   /// The same for a layer, which knows its module and what it saves. `source`: see actzip::Session::keep().
   Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const Packed* source = nullptr);
   /// Where layers report what is to be tried out; null unless the step is observed.
-  [[nodiscard]] std::shared_ptr<NoiseStream> observer();
+  [[nodiscard]] std::shared_ptr<NoiseStream> observer(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
+  const std::shared_ptr<SampleTable> samples;
+  [[nodiscard]] Report report() const;
   [[nodiscard]] const actzip::Session& core() const { return session_; }
   [[nodiscard]] actzip::Session& core() { return session_; }
 
@@ -97,6 +101,7 @@ class SessionImpl {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
+  bool is_watched(const at::Tensor& tensor);
   SiteSequence::Save place_of(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
@@ -110,6 +115,7 @@ class SessionImpl {
   int open_steps_ = 0;                   ///< on all threads
   std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come
   bool is_observed_ = false;             ///< the step that runs now
+  bool may_be_captured_ = false;         ///< it is, and nobody has looked yet
   int waited_ = 0;                       ///< steps, for the backward of an observed one
   int asked_ = 0;                        ///< how often for its result
   SiteSequence sequence_;

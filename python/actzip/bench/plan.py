@@ -4,7 +4,8 @@ A model is trained for some steps. One step is observed several times, which giv
 sensitivity as a session has it; then, with all others kept as a plan of 2 bits has them, each site alone gets noise of
 2 bits, several times, which measures it. At the end the gradient's variance is measured with 2 bits planned, with 1.5
 bits planned and with 2 bits for all. Plans and predictions are by the observed sensitivities; variances are relative to
-the square of the gradient.
+the square of the gradient. With --samples also that of 2 bits planned for sites and samples, these by their sizes, and
+by their gradients as well, which are then known of this very batch: in training they are those of an epoch before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from .. import _C
 from ..measure import Holding, Measurement
 from ..session import Session
+from ..unchanged import unchanged
 from . import devices, machine, small_models
 from .data import find_folder
 from .errors import BenchError
@@ -40,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, default=8, metavar="N", help="of the noise, to average over (8)")
     parser.add_argument("--batch", type=int, metavar="N", help="instead of the recipe's")
     parser.add_argument("--width", type=int, metavar="N", help="of the network, instead of the recipe's")
+    parser.add_argument("--samples", action="store_true", help="plan for samples, too")
     parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: ACTZIP_DATA)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="adds the result to FILE; a model's old one goes")
     devices.add_argument(parser)
@@ -66,6 +69,8 @@ class Result:
     planned_predicted: float
     planned: float
     planned_low: float
+    by_sample: float | None = None  #: 2 bits planned, for samples too
+    by_gradient: float | None = None  #: and these by their gradients
     model: str = ""
     device: str = ""
     run: str = ""
@@ -82,8 +87,10 @@ def run(options: argparse.Namespace) -> int:
         file.read()
     facts, run_id = machine.describe(device), new_run()
     print(machine.heading(facts), flush=True)
-    model, loss = trained(options, device)
-    result = compare(model, loss, options.draws)
+    model, loss, samples = trained(options, device)
+    if options.samples and samples == 0:
+        raise BenchError(f"--samples: {options.model} has one graph and no samples (allowed: resnet18, gpt)")
+    result = compare(model, loss, options.draws, samples if options.samples else 0)
     result = dataclasses.replace(result, model=options.model, device=facts["device"], run=run_id)
     print(f"\n{text(result)}", flush=True)
     if file:
@@ -91,14 +98,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def trained(options: argparse.Namespace, device: torch.device) -> tuple[torch.nn.Module, Callable[[], torch.Tensor]]:
-    """A model in the middle of its training, and its loss on the next batch."""
+def trained(options: argparse.Namespace,
+            device: torch.device) -> tuple[torch.nn.Module, Callable[[], torch.Tensor], int]:
+    """A model in the middle of its training, its loss on the next batch, and how many samples that has."""
     task_name, steps = MODELS[options.model]
     steps = options.train or steps
     if task_name is None:
         spec = small_models.SMALL_MODELS["gcn"]
         bench = small_models.trained(dataclasses.replace(spec, batch=options.batch or spec.batch), device, steps)
-        return bench.model, lambda: spec.loss(bench.model, *bench.data)
+        return bench.model, lambda: spec.loss(bench.model, *bench.data), 0
     changes = {name: value for name in ("batch", "width") if (value := getattr(options, name)) is not None}
     task = TASKS[task_name](**changes)
     torch.manual_seed(0)
@@ -114,21 +122,27 @@ def trained(options: argparse.Namespace, device: torch.device) -> tuple[torch.nn
     trial.model.zero_grad()
     batch = next(trial.batches)
     free_memory()
-    return trial.model, lambda: trial.loss(batch)
+    return trial.model, lambda: trial.loss(batch), len(batch[0])
 
 
 class Planned:
     """A session whose sensitivities are set by hand, and the variance that its plan leaves."""
 
-    def __init__(self, model: torch.nn.Module, loss: Callable[[], torch.Tensor], bits: float, draws: int) -> None:
-        self._session = Session(model, bits=bits, adapt="measured")
-        self._loss = loss
+    def __init__(self, model: torch.nn.Module, loss: Callable[[], torch.Tensor], bits: float, draws: int,
+                 samples: int = 0, use_gradient: bool = False) -> None:
+        self._session = Session(model, bits=bits, adapt="sample+measured" if samples else "measured",
+                                use_gradient=use_gradient, num_samples=samples)
+        self._loss, self._samples = loss, samples
         self.measurement = Measurement(self._session, model, self._step)
+        with unchanged(model):
+            self._step()  # gradients of samples are learned in steps that are no trials
         self.measurement.holdings()
         for _ in range(draws):  # by now it has learned what is shared
             self.holdings = self.measurement.observe()
 
     def _step(self) -> None:
+        if self._samples:
+            self._session.samples(range(self._samples))
         with self._session:
             loss = self._loss()
         loss.backward()
@@ -143,12 +157,14 @@ def elems(holding: Holding) -> int:
     return torch.Size(holding.keeper.shape).numel()
 
 
-def compare(model: torch.nn.Module, loss: Callable[[], torch.Tensor], draws: int) -> Result:
+def compare(model: torch.nn.Module, loss: Callable[[], torch.Tensor], draws: int, samples: int) -> Result:
     planned = Planned(model, loss, 2, draws)
     observed = {holding.name: holding.keeper.sensitivity for holding in planned.holdings}
     low = Planned(model, loss, LOW_BITS, draws=1)
     low.set(lambda holding: observed[holding.name])
     planned_low = low.measurement.variance(draws)
+    by_sample = [variance_by_sample(model, loss, draws, samples, observed, use_gradient)
+                 for use_gradient in (False, True)] if samples else []
     planned.set(lambda holding: observed[holding.name])
     by_plan, by_plan_predicted = planned.measurement.variance(draws), predicted(planned.holdings, observed)
     print(f"measuring {len(planned.holdings)} sites, {draws} draws each", file=sys.stderr, flush=True)
@@ -158,7 +174,14 @@ def compare(model: torch.nn.Module, loss: Callable[[], torch.Tensor], draws: int
     planned.set(elems)  # all elements alike: 2 bits for all
     uniform, uniform_predicted = planned.measurement.variance(draws), predicted(planned.holdings, observed)
     rank = spearman([site.observed for site in sites], [site.measured for site in sites])
-    return Result(sites, rank, uniform_predicted, uniform, by_plan_predicted, by_plan, planned_low)
+    return Result(sites, rank, uniform_predicted, uniform, by_plan_predicted, by_plan, planned_low, *by_sample)
+
+
+def variance_by_sample(model: torch.nn.Module, loss: Callable[[], torch.Tensor], draws: int, samples: int,
+                       observed: Mapping[str, float], use_gradient: bool) -> float:
+    planned = Planned(model, loss, 2, 1, samples, use_gradient)
+    planned.set(lambda holding: observed[holding.name])
+    return planned.measurement.variance(draws)
 
 
 def predicted(holdings: Sequence[Holding], sensitivity: Mapping[str, float]) -> float:
@@ -177,6 +200,10 @@ def text(result: Result) -> str:
     rows = [(site.name, site.elems, f"{site.observed:.3e}", f"{site.measured:.3e}",
              f"{site.observed / site.measured:.2f}" if site.measured else "-")
             for site in sorted(result.sites, key=lambda site: -site.measured)]
+    by_sample = [f"2 bits planned, for samples {by}: variance measured {value:.4g}; "
+                 f"{value / result.planned:.3f} of 2 bits planned"
+                 for by, value in (("by their sizes", result.by_sample), ("by their gradients, too", result.by_gradient))
+                 if value is not None]
     return "\n".join((
         table(("site", "elements", "observed", "measured", "quotient"), rows),
         f"{len(result.sites)} sites; Spearman {result.spearman:.3f}",
@@ -185,6 +212,7 @@ def text(result: Result) -> str:
         f"{result.planned / result.uniform:.3f} of 2 bits for all",
         f"{LOW_BITS} bits planned: variance measured {result.planned_low:.4g}; "
         f"{result.planned_low / result.uniform:.3f} of 2 bits for all",
+        *by_sample,
     ))
 
 

@@ -43,6 +43,10 @@ class Session {
   /// named are mostly recognised as well; naming them makes it certain (frozen ones above all).
   void register_parameters(at::TensorList tensors);
 
+  /// The samples of the coming step, in the order of its batch: integers on the CPU. With use_gradient it is known from
+  /// them which samples matter; without, how many there are. Throws actzip::Error for an index outside the data set.
+  void samples(const at::Tensor& indices);
+
   /// What the last step kept, and why.
   [[nodiscard]] Report report() const;
 

@@ -39,6 +39,10 @@ void begin_step(const Session& session) {
   if (!is_listening(session.impl().get())) session.impl()->begin_layer_step();
 }
 
+void end_step(const Session& session) {
+  if (!is_listening(session.impl().get())) session.impl()->samples->end_step();
+}
+
 namespace layers {
 
 namespace {
@@ -128,7 +132,7 @@ Forward::Forward(const Layer& layer, std::initializer_list<at::Tensor> inputs) :
   if (!session_) return;
   session_->begin_after_backward();
   path_ = layer.path() != nullptr ? layer.path() : session_->module_path(layer.name());
-  observer_ = session_->observer();
+  observer_ = session_->observer(*inputs.begin());
 }
 
 Forward::~Forward() {

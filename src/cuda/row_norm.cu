@@ -1,0 +1,66 @@
+// Norms of rows on CUDA: a decoding into their result.
+#include <cstdint>
+
+#include "cuda/batch_norm.hpp"
+#include "cuda/channel_access.cuh"
+#include "cuda/rotated_kernels.cuh"
+#include "dispatch.hpp"
+
+namespace actzip::cuda {
+namespace {
+
+constexpr int kGroup = 256;
+
+struct RowMap {
+  RowNorm norm;
+
+  template <DType Type>
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
+                                                   std::uint32_t /*mask*/) const {
+    const float inverse_deviation = __ldg(norm.inverse_deviation + at.row);
+    const float offset = norm.mean != nullptr ? -__ldg(norm.mean + at.row) * inverse_deviation : 0.0F;
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] = fmaf(widen<Type>(x, i), inverse_deviation, offset);
+    if (norm.weight != nullptr) {
+      float weight[kChunk];
+      load_parameters<Type>(norm.weight, at.channel, weight);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) values[i] *= weight[i];
+    }
+    if (norm.bias != nullptr) {
+      float bias[kChunk];
+      load_parameters<Type>(norm.bias, at.channel, bias);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) values[i] += bias[i];
+    }
+    Chunk<Storage<Type>> y;
+    narrow<Type>(values, y.w);
+    return y;
+  }
+
+ private:
+  template <DType Type>
+  __device__ void load_parameters(const void* numbers, std::uint32_t channel, float (&out)[kChunk]) const {
+    if (norm.parameters == DType::f32) return load_channels(static_cast<const float*>(numbers), channel, out);
+    const auto chunk = load_whole<Type>(numbers, channel);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) out[i] = widen<Type>(chunk, i);
+  }
+};
+
+}  // namespace
+
+void decode_row_normalized(const Rotated& spec, const codec::DecodeJob& job, std::int64_t channels,
+                           const RowNorm& norm) {
+  with_float(job.dst.dtype, [&]<DType Type>() {
+    with_bits<format::kMaxRotatedBits>(spec.bits, [&]<int Bits>() {
+      using Target = MappedTarget<Type, RowMap>;
+      launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.geometry), *job.stream,
+             rotated_buffer(spec, job, job.src), Target(job.dst.data, channels, RowMap{norm}, nullptr),
+             KernelSeed(job.seed));
+    });
+  });
+}
+
+}  // namespace actzip::cuda

@@ -1,0 +1,92 @@
+// How bits are shared out between segments: each further bit of each segment saves some error, and those that save most
+// are bought. docs/plan.md has the mathematics.
+#pragma once
+
+#include <math.h>  // NOLINT(modernize-deprecated-headers): sqrtf on host and device
+
+#include <cstdint>
+
+#include "macros.hpp"
+#include "math/float_bits.hpp"
+
+namespace actzip::math {
+
+/// Which groups of a segment speak for all. Distances are odd: rows and channels mostly have even ones.
+struct GroupSample {
+  static constexpr std::int64_t kGroup = 256;
+  static constexpr std::int64_t kEnough = 8;
+  static constexpr std::int64_t kFarthest = 9;
+
+  std::int64_t count;
+  std::int64_t distance;
+
+  ACTZIP_HD static constexpr GroupSample of(std::int64_t segment_elems) {
+    const std::int64_t groups = segment_elems / kGroup;
+    const std::int64_t odd = groups / kEnough | 1;
+    const std::int64_t distance = odd < kFarthest ? odd : kFarthest;
+    return {(groups + distance - 1) / distance, distance};
+  }
+  /// Its element in the segment.
+  [[nodiscard]] ACTZIP_HD constexpr std::int64_t first(std::int64_t i) const { return i * distance * kGroup; }
+};
+
+/// What noise in a segment does to the gradient, beside others. Where nothing is known of gradients, large segments
+/// have rather small ones (docs/plan.md): then it is the root.
+ACTZIP_HD float segment_weight(float energy, const float* factor) {
+  return factor != nullptr ? energy * *factor : sqrtf(energy);
+}
+
+/// A weight that can be computed with: products stay finite, and what is no number counts for nothing.
+ACTZIP_HD constexpr float usable_weight(float weight) {
+  constexpr float kMost = 0x1p100F;
+  return weight > 0.0F ? (weight < kMost ? weight : kMost) : 0.0F;
+}
+
+/// The widths of a codec, and what each further bit is good for.
+struct BitSteps {
+  static constexpr int kMost = 8;
+
+  int least = 1;
+  int most = 1;
+  float error[kMost + 1] = {};  ///< by bits
+  float saved[kMost + 1] = {};  ///< by the bit after so many; never increases
+
+  /// What the bit after `bits` bits saves a segment, as a number of the same order.
+  [[nodiscard]] ACTZIP_HD constexpr std::uint32_t key(float weight, int bits) const {
+    return bits_of(weight * saved[bits]);
+  }
+
+  /// Bits, up from the least, that save more than `limit`.
+  [[nodiscard]] ACTZIP_HD constexpr int above(float weight, std::uint32_t limit) const {
+    int bits = least;
+    while (bits < most && key(weight, bits) > limit) ++bits;
+    return bits - least;
+  }
+
+  /// Those that save just as much.
+  [[nodiscard]] ACTZIP_HD constexpr int equal(float weight, std::uint32_t limit) const {
+    const int first = least + above(weight, limit);
+    int bits = first;
+    while (bits < most && key(weight, bits) == limit) ++bits;
+    return bits - first;
+  }
+};
+
+/// The error at an average of the least or the most bits, where nothing is left to decide. `any` is that of another
+/// average: 0 if all weights are.
+ACTZIP_HD constexpr float error_at_end(const BitSteps& steps, int bits, float any) {
+  return any > 0.0F ? steps.error[bits] : 0.0F;
+}
+
+/// No key is above this one.
+inline constexpr std::uint32_t kGreatestKey = 0x7f800000U;
+
+/// Bits of a segment: all that save more than the limit, and of those that save as much what the segments before it
+/// have left.
+ACTZIP_HD constexpr int granted_bits(const BitSteps& steps, float weight, std::uint32_t limit, std::int64_t left) {
+  const std::int64_t equal = steps.equal(weight, limit);
+  const std::int64_t more = left < 0 ? 0 : left < equal ? left : equal;
+  return steps.least + steps.above(weight, limit) + static_cast<int>(more);
+}
+
+}  // namespace actzip::math
