@@ -167,8 +167,8 @@ struct TrialNoise {
 struct Kept {
   Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
   bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
-  bool by_sample = false;                        ///< its samples have bits of their own
   bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
+  bool by_sample = false;                        ///< its samples have bits of their own
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
   std::shared_ptr<const Blob> mark = {};         ///< if derived: by it other savers of the same memory know of this one
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles

@@ -67,6 +67,17 @@ class StepHook:
             self.conversion.session._begin_layers()
 
 
+class StepEndHook:
+    """After it: a session that keeps statistics of samples looks at the last layers."""
+
+    def __init__(self, conversion: Conversion) -> None:
+        self.conversion = conversion
+
+    def __call__(self, *_: object) -> None:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            _C.end_step(self.conversion.session._core)
+
+
 def convert(model: nn.Module, session: Session | None = None, *, derive: bool = True,
             pipeline_threshold: int | None = None, **options: Any) -> nn.Module:
     """Puts layers of :mod:`actzip.nn` in the place of torch's, in ``model`` itself, and gives it back.
@@ -105,6 +116,8 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
     for path, module in model.named_modules():
         _convert_module(module, path, conversion)
     model.register_forward_pre_hook(StepHook(conversion), prepend=True)
+    if conversion.session.options["use_gradient"]:
+        model.register_forward_hook(StepEndHook(conversion), always_call=True)
     return model
 
 
@@ -144,8 +157,7 @@ def restore(model: nn.Module) -> nn.Module:
     if "actzip.nn.transformers" in sys.modules:
         originals |= sys.modules["actzip.nn.transformers"].ORIGINALS
     for module in model.modules():
-        for key in [key for key, hook in module._forward_pre_hooks.items() if isinstance(hook, StepHook)]:
-            del module._forward_pre_hooks[key]
+        _remove_hooks(module)
         if not isinstance(module, CompressedLayer):
             continue
         module.__dict__.pop("_actzip", None)
@@ -155,6 +167,13 @@ def restore(model: nn.Module) -> nn.Module:
         elif parametrize.is_parametrized(module) and cls.__bases__[0] in originals:
             module.__class__ = _rebased(cls, originals[cls.__bases__[0]])
     return model
+
+
+def _remove_hooks(module: nn.Module) -> None:
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key in [key for key, hook in hooks.items() if isinstance(hook, (StepHook, StepEndHook))]:
+            del hooks[key]
+            module._forward_hooks_always_called.pop(key, None)
 
 
 def _bindings(model: nn.Module) -> Iterator[Binding]:

@@ -132,6 +132,8 @@ class Session:
         """Begins a step of layers that keep for themselves; inside a scope that has happened."""
         if self._adapts and not self._is_measuring:
             self._measure_if_due()
+        if self._lacks_samples and not self._has_warned:
+            self._warn("use_gradient without samples: call session.samples(indices) before each step")
         _C.begin_step(self._core)
         self._warn_if_it_adds_much()
 

@@ -310,6 +310,25 @@ def test_verify_and_measure_know_what_is_derived():
     assert report.plan.plans >= 1 and report.plan.measured_variance > 0
 
 
+@pytest.mark.filterwarnings("ignore:actzip. compression adds")
+def test_samples_share_bits_in_converted_layers():
+    """Statistics of samples come from the gradients of layers, without a scope."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    actzip.convert(model, bits=2, adapt="sample+layer", use_gradient=True, num_samples=32)
+    session = actzip.session_of(model)
+    x = torch.randn(16, 64, 64) * torch.linspace(0.1, 4, 16)[:, None, None]
+    for _ in range(4):
+        session.samples(torch.arange(16))
+        model(x).square().sum().backward()
+    report = session.report()
+    assert any(site.sample_bits for site in report.sites), report.text
+    known = session._core.sample_factors()
+    assert (known[:16] >= 0).all() and (known[16:] < 0).all()
+    actzip.restore(model)
+    assert not model._forward_hooks and not model._forward_hooks_always_called
+
+
 def test_refusals():
     model = nn.Linear(4, 4)
     with pytest.raises(ValueError, match="a session and options for one"):

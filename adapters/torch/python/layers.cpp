@@ -136,6 +136,7 @@ void bind_layers(py::module_& module) {
            py::arg("pipeline_threshold"))
       .def_property_readonly("name", &Layer::name);
   module.def("begin_step", &begin_step);
+  module.def("end_step", &end_step);
   module.def("default_session", &default_session, py::return_value_policy::reference);
   py::module_ operators = module.def_submodule("layers", "Each gives None where torch's own operator is to be called.");
   bind_products(operators);

@@ -114,8 +114,8 @@ at::Tensor Packed::restored() const {
 bool SessionImpl::begin_step() {
   take_observation();
   session_.begin_step();
-  samples->begin_step();
   backward_ran_->store(false, std::memory_order_relaxed);
+  samples->begin_step();
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
     if (sequence_.follows()) sequence_.leave();

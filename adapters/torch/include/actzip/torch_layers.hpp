@@ -66,6 +66,9 @@ Session& default_session();
 /// Without this call a step begins with the first save after a backward.
 void begin_step(const Session& session);
 
+/// Ends it, when forward is done: statistics of samples are taken from the last layers before.
+void end_step(const Session& session);
+
 /// The operators. None is returned where the layer has nothing to keep (no gradient is asked for) or may not (hooks of
 /// others, transforms, tracing, tensor subclasses): then torch's own operator is to be called, which does as well.
 /// Otherwise the result is torch's, bit for bit, but for batch norms that CUDA kernels of ours compute, up to rounding;

@@ -39,6 +39,10 @@ void begin_step(const Session& session) {
   if (!is_listening(session.impl().get())) session.impl()->begin_layer_step();
 }
 
+void end_step(const Session& session) {
+  if (!is_listening(session.impl().get())) session.impl()->samples->end_step();
+}
+
 namespace layers {
 
 namespace {
