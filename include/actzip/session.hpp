@@ -136,8 +136,11 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
 
-  /// Does what encode() does with the saved tensor, and gives true; or does nothing, and gives false.
+  /// Fills `dst` with an encoding by `spec`, of the saved tensor unless is_private(); or does nothing, and gives false.
   virtual bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) = 0;
+
+  /// Whether it encodes something else than the tensor, which only whoever saves it understands: not to be shared.
+  [[nodiscard]] virtual bool is_private() const { return false; }
 };
 
 /// A tensor that is about to be saved, as an adapter describes it.

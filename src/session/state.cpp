@@ -262,7 +262,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   }
   const Keep how = blob ? Keep::encoded : Keep::as_is;
   if (!blob) blob = empty_blob(site);
-  blob->keys = std::move(keys);
+  if (!blob->contents().is_private) blob->keys = std::move(keys);
   blob->want = want;
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
   blob->site = &site;
@@ -346,7 +346,9 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
     if (segments.total_bits != 0) {
       SegmentSummary* summary = next_summary(site, stream, memory);
       encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, dst, contents.seed, stream, memory);
-    } else if (tensor.encoder == nullptr || !tensor.encoder->encode(spec, dst, contents.seed, stream)) {
+    } else if (tensor.encoder != nullptr && tensor.encoder->encode(spec, dst, contents.seed, stream)) {
+      contents.is_private = tensor.encoder->is_private();
+    } else {
       encode(spec, tensor.view, dst, contents.seed, stream, Segments{}, flag);
     }
   } catch (const Error& error) {

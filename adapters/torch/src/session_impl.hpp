@@ -42,6 +42,7 @@ class Packed {
   [[nodiscard]] std::optional<TriedSave> tried() const;
   /// The bytes themselves, of the source if it is derived; on the current stream. Requires is_encoded().
   [[nodiscard]] Encoding encoding() const;
+  [[nodiscard]] c10::Device device() const { return device_; }
   /// Memory for what unpack() would give. Not for what is kept as it is.
   [[nodiscard]] at::Tensor empty_restored() const { return empty_restored(type_); }
   /// The same of another type.

@@ -1,11 +1,14 @@
 #include "fused_batch_norm.hpp"
 
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/threshold_backward.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <utility>
@@ -96,6 +99,11 @@ at::Tensor FusedNorm::result(const Packed& input, const std::optional<Packed>& m
   return values;
 }
 
+at::Tensor FusedNorm::result(const at::Tensor& normal) const {
+  const auto along = [&](int row) { return along_channels(numbers.select(0, row), normal.dim()); };
+  return at::addcmul(along(1), normal, along(0));
+}
+
 NormalizingEncoder::NormalizingEncoder(const at::Tensor& input, const Affine& affine, const Running& running,
                                        double eps, bool with_signs)
     : input_(input), affine_(affine), running_(running), eps_(eps), with_signs_(with_signs) {}
@@ -171,10 +179,12 @@ variable_list FusedBatchNormNode::backward(const at::Tensor& gradient) {
 /// Where noise is tried out, or what is kept is no encoding that kernels take.
 variable_list FusedBatchNormNode::by_torch(const at::Tensor& gradient) const {
   const at::Tensor from_above = mask ? at::threshold_backward(gradient, mask->unpack(), 0) : gradient;
-  auto [for_input, for_weight, for_bias] =
-      at::native_batch_norm_backward(from_above, input.unpack_as_tried(), weight_.get(), {}, {}, norm.mean(),
-                                     norm.rstd(), /*train=*/true, eps_, {needs(0), needs(1), needs(2)});
-  return {std::move(for_input), std::move(for_weight), std::move(for_bias)};
+  const at::Tensor rstd = norm.numbers.select(0, 3);
+  auto [for_normal, for_weight, for_bias] = at::native_batch_norm_backward(
+      from_above, input.unpack_as_tried(), weight_.get(), {}, {}, at::zeros_like(rstd), at::ones_like(rstd),
+      /*train=*/true, eps_, {needs(0), needs(1), needs(2)});
+  if (for_normal.defined()) for_normal.mul_(along_channels(rstd, for_normal.dim()));
+  return {std::move(for_normal), std::move(for_weight), std::move(for_bias)};
 }
 
 void FusedBatchNormNode::release() {

@@ -16,16 +16,16 @@ namespace actzip::torch::layers {
 /// What was done to the channels of a tensor.
 struct FusedNorm {
   ChannelRows shape;
-  at::Tensor numbers;  ///< of the Normalization: a row each for scale, shift, mean and inverse deviation
-
-  [[nodiscard]] at::Tensor mean() const { return numbers.select(0, 2); }
-  [[nodiscard]] at::Tensor rstd() const { return numbers.select(0, 3); }
+  at::Tensor numbers;  ///< of the Normalization: a row each for weight, bias, mean and inverse deviation
 
   /// The result of the norm, 0 where `mask` says so; undefined if what is kept is no encoding that kernels take.
   [[nodiscard]] at::Tensor result(const Packed& input, const std::optional<Packed>& mask) const;
+  /// The same of normal values, which is what is kept, by torch's operators.
+  [[nodiscard]] at::Tensor result(const at::Tensor& normal) const;
 };
 
-/// Normalises what it encodes. Ask for its result after the input was kept: undefined if nobody asked it to encode.
+/// Normalises, and encodes normal values in place of the input. Ask for its result after the input was kept: undefined
+/// if nobody asked it to encode.
 class NormalizingEncoder final : public Encoder {
  public:
   /// `with_signs`: also makes the plane of what is above 0, for a ReLU that follows.
@@ -33,6 +33,7 @@ class NormalizingEncoder final : public Encoder {
                      bool with_signs);
 
   bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override;
+  [[nodiscard]] bool is_private() const override { return true; }
 
   at::Tensor result;
   at::Tensor signs;
@@ -53,7 +54,7 @@ class FusedBatchNormNode final : public LayerNode {
   /// The same with a ReLU behind it, of which only the mask is missing.
   explicit FusedBatchNormNode(const FusedBatchNormNode& norm);
 
-  Packed input;
+  Packed input;  ///< its normal values
   FusedNorm norm;
   std::optional<Packed> mask;           ///< of the ReLU
   at::Tensor signs;                     ///< for a ReLU that is expected; it takes them away

@@ -52,8 +52,7 @@ at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const Aff
   node->relu_hint = forward.layer().relu_hint();
   forward.connect(node, {input, affine.weight, affine.bias}, computed.result);
   offer_recipe(*node, computed.result,
-               {Recipe::Over::channels, kept, node->norm.mean(), node->norm.rstd(), Held(affine.weight),
-                Held(affine.bias), node->norm});
+               {Recipe::Over::channels, kept, {}, {}, Held(affine.weight), Held(affine.bias), node->norm});
   return computed.result;
 }
 
@@ -250,7 +249,8 @@ Result batch_norm(const Layer& layer, const at::Tensor& input, const Affine& aff
   NormalizingEncoder encoder(input, affine, running, eps, hint->follows.exchange(false));
   std::optional<Packed> kept;
   if (keeps_input) {
-    kept = forward.keep(kBatchNorm, {0}, input, channel_facts(input), {.encoder = training ? &encoder : nullptr});
+    kept = forward.keep(kBatchNorm, {0}, input, channel_facts(input),
+                        {.encoder = training && input.is_cuda() ? &encoder : nullptr});
   }
   if (encoder.result.defined()) return fused_batch_norm(forward, input, affine, eps, std::move(encoder), *kept);
   const auto node = make_node<BatchNormNode>(input, affine, training ? Running() : running, training, eps);

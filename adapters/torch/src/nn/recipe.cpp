@@ -90,9 +90,10 @@ std::shared_ptr<const Recipe> share(Recipe recipe) {
 }
 
 at::Tensor Recipe::result(const at::Tensor& input) const {
-  const at::Tensor normal =
-      over == Over::channels ? normalize_channels(input, mean, rstd, weight.get(), bias.get()) : by_rows(input, *this);
-  const at::Tensor values = normal.to(input.scalar_type());
+  const at::Tensor full = fused                    ? fused->result(input)
+                          : over == Over::channels ? normalize_channels(input, mean, rstd, weight.get(), bias.get())
+                                                   : by_rows(input, *this);
+  const at::Tensor values = full.to(input.scalar_type());
   return mask ? at::threshold_backward(values, mask->unpack(), 0) : values;
 }
 
@@ -151,7 +152,7 @@ at::Tensor Input::restore() const {
   if (!recipe_) return packed_.unpack_as_tried();
   if (is_trying()) return recipe_->result(packed_.unpack_as_tried()).to(type_);
   packed_.check_version();
-  const void* stream = current_stream(recipe_->rstd.device()).handle();
+  const void* stream = current_stream(packed_.device()).handle();
   at::Tensor values = cache().find(*recipe_, type_, stream);
   if (!values.defined()) {
     values = recipe_->result_of(packed_, type_);

@@ -22,7 +22,7 @@ struct Recipe {
   at::Tensor rstd;  ///< of each channel or row
   Held weight;      ///< undefined without one, as is bias
   Held bias;
-  std::optional<FusedNorm> fused = {};  ///< if kernels derive it from the bytes that are kept
+  std::optional<FusedNorm> fused = {};  ///< if the source has normal values, from which kernels derive it
   std::optional<Packed> mask = {};      ///< the result of a ReLU after the norm
 
   /// For `input`, the norm's.
