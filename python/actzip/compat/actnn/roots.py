@@ -125,7 +125,7 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
     session = root.session
     if config.use_gradient and QScheme.batch is not None:
         session.samples(torch.as_tensor(QScheme.batch).cpu(), learn=QScheme.update_scale)
-    torch.backends.cudnn.benchmark = config.cudnn_benchmark_conv2d
+    torch._C._set_cudnn_benchmark(config.cudnn_benchmark_conv2d)  # also where flags may be set by contexts alone
     session.__enter__()
     session._is_in_forward(module)
     _running.session = session
