@@ -23,6 +23,9 @@ MORE_VARIANTS = {
     "index": ("index:bound=1", "index:bound=3", "index:bound=200", "index:bound=50257"),
     "cast": (),
     "copy": (),
+    "dual": ("dual:2:size=14x14", "dual:2:size=7x7:last=16", "dual:3:dithered:block=4:size=37",
+             "dual:5:block=2:size=3x5x9", "dual:2:block=16:size=28x28:last=3", "dual:8:size=9x10x12:last=8",
+             "dual:1:dithered:block=32:size=40x33"),
 }  # fmt: skip
 
 
@@ -98,13 +101,18 @@ def float_elements(kind, n, dtype):
         return ref.narrow(x.astype(np.float32), dtype, saturate=kind != "nonfinite")
 
 
+def unit(spec):
+    """Elements of a group, or of a sample of `dual`."""
+    return int(np.prod(spec.size)) * spec.last if spec.codec == "dual" else spec.group
+
+
 def sizes(group):
     return tuple(dict.fromkeys((1, 7, 8, 9, 31, 33, group - 1, group, group + 1, 2 * group + 3, 4099)))
 
 
 def shapes(spec, kinds):
     """(kind, elements, segments): all kinds in one segment, some in three and in seven."""
-    yield from ((kind, n, 1) for kind in kinds for n in sizes(spec.group))
+    yield from ((kind, n, 1) for kind in kinds for n in sizes(unit(spec)))
     if spec.grouped:
         for segments in (3, 7):
             yield from ((kind, n * segments, segments) for kind in SEGMENTED_KINDS for n in sizes(spec.group)[:-1])
@@ -150,7 +158,7 @@ def decode_dtypes(spec, dtype, n, info):
         return (dtype,)
     if spec.codec == "index" and spec.bound > 2**31:
         return ("i64",)
-    if spec.codec == "index" or n == spec.group + 1:
+    if spec.codec == "index" or n == unit(spec) + 1:
         return tuple(allowed)
     return (dtype,) if dtype in allowed else tuple(allowed[:1])
 

@@ -19,11 +19,11 @@ class SpecialValues : public BackendTest {};
 INSTANTIATE_TEST_SUITE_P(Cpu, SpecialValues, ::testing::ValuesIn(cpu_backends()), backend_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, SpecialValues, ::testing::ValuesIn(cuda_backends()), backend_name);
 
-/// The codecs that compute: those with groups.
+/// The codecs that compute: those with groups or maps.
 std::vector<CodecSpec> grouped_variants() {
   std::vector<CodecSpec> result;
   for (const CodecSpec& spec : all_variants()) {
-    if (std::holds_alternative<Affine>(spec) || std::holds_alternative<Rotated>(spec)) result.push_back(spec);
+    if (std::holds_alternative<Affine>(spec) || uses_noise(spec)) result.push_back(spec);
   }
   return result;
 }
