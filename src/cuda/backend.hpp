@@ -1,5 +1,5 @@
 // The CUDA backend: one pair of functions for each codec; each launches one kernel on the job's stream, and encoding
-// segments with bits of their own one more before it.
+// segments with bits of their own, or `dual`, one more before it.
 // Jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
 #pragma once
 

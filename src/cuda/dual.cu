@@ -29,6 +29,7 @@ struct ChunkLevels {
 /// Maps lie one behind the other, and runs of `Run` elements lie in one block: the width is a multiple of it.
 template <int Run>
 struct ByRuns {
+  static constexpr bool kOneChannel = true;
   __device__ static ChunkLevels of(const DualBuffer& buffer, std::int64_t first, int count) {
     ChunkLevels levels = {};
     DualPlace place(buffer, first);
@@ -56,6 +57,7 @@ struct ByRuns {
 
 /// Channels lie last, and there is a multiple of eight: a chunk lies at one position.
 struct ByEightChannels {
+  static constexpr bool kOneChannel = false;
   __device__ static ChunkLevels of(const DualBuffer& buffer, std::int64_t first, int count) {
     ChunkLevels levels = {};
     if (count <= 0) return levels;
@@ -84,6 +86,7 @@ struct ByEightChannels {
 
 /// Any maps.
 struct ByElement {
+  static constexpr bool kOneChannel = false;
   __device__ static ChunkLevels of(const DualBuffer& buffer, std::int64_t first, int count) {
     ChunkLevels levels = {};
     DualPlace place(buffer, first);
@@ -110,6 +113,7 @@ void with_levels(const format::DualLayout& layout, bool dense, Body&& body) {
   if (layout.channels == 1 && runs_of(8)) return body.template operator()<ByRuns<8>>();
   if (layout.channels == 1 && runs_of(4)) return body.template operator()<ByRuns<4>>();
   if (layout.channels == 1 && runs_of(2)) return body.template operator()<ByRuns<2>>();
+  if (layout.channels == 1) return body.template operator()<ByRuns<1>>();
   if (layout.channels % kChunk == 0) return body.template operator()<ByEightChannels>();
   body.template operator()<ByElement>();
 }
@@ -306,7 +310,7 @@ void encode_fused(const Dual& spec, const codec::EncodeJob& job, const DenseAcce
                   const DualBuffer& buffer, std::int64_t maps) {
   const auto bytes = static_cast<std::size_t>(maps * buffer.layout.positions) * sizeof(Storage<Type>);
   with_levels(buffer.layout, true, [&]<class Levels>() {
-    if constexpr (!std::is_same_v<Levels, ByEightChannels>) {
+    if constexpr (Levels::kOneChannel) {
       launch_shared(dual_fused_kernel<Type, Levels>, checked_blocks(format::ceil_div(buffer.layout.samples, maps)),
                     kThreads, bytes, *job.stream, access, buffer, spec.bits.value, static_cast<std::uint32_t>(maps),
                     KernelSeed(job.seed), Padding(job.dst, job.sections));

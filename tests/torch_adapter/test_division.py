@@ -41,7 +41,7 @@ def gradients(preset, memory_format, **options):
 
 def codecs(report):
     """{name of the site: codec}."""
-    return {site.name: site.codec for site in report.sites}
+    return {site.site: site.codec for site in report.sites}
 
 
 def cosine(a, b):
