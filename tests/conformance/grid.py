@@ -8,6 +8,7 @@ import numpy as np
 
 SEEDS = (0, 1, 0x123456789ABCDEF0, 2**64 - 1)
 FLOAT_KINDS = ("gaussian", "relu", "spikes", "constant", "zeros", "tiny", "huge", "nonfinite", "mixed")
+DUAL_KINDS = (*FLOAT_KINDS, "cancelling")  # sums that come out otherwise in another order
 SEGMENTED_KINDS = ("gaussian", "mixed")
 INTEGER_KINDS = ("random", "zeros", "ones")
 INDEX_KINDS = ("inside", "edge", "outside")
@@ -54,7 +55,7 @@ class Case:
 
 @lru_cache(maxsize=None)
 def elements(kind, n, dtype, bound):
-    if dtype in ref.FLOATS and kind in FLOAT_KINDS:
+    if dtype in ref.FLOATS and kind in DUAL_KINDS:
         return float_elements(kind, n, dtype)
     rng = np.random.default_rng([n, bound])
     storage = ref.STORAGE[dtype]
@@ -74,7 +75,7 @@ def elements(kind, n, dtype, bound):
 
 
 def float_elements(kind, n, dtype):
-    rng = np.random.default_rng([n, FLOAT_KINDS.index(kind)])
+    rng = np.random.default_rng([n, DUAL_KINDS.index(kind)])
     x = rng.standard_normal(n)
     odd_block = np.arange(n) // 256 % 2 == 1
     half = dtype == "f16"
@@ -93,6 +94,9 @@ def float_elements(kind, n, dtype):
         x *= np.where(odd_block, 2.0**10, 2.0**14) if half else np.where(odd_block, 2.0**40, 2.0**124)
     elif kind == "nonfinite":
         x[n // 2] = (np.nan, np.inf, -np.inf)[n % 3]
+    elif kind == "cancelling":
+        large = rng.permutation(np.repeat(rng.standard_normal(-(-n // 2)), 2)[:n] * np.where(np.arange(n) % 2, 1, -1))
+        x = x + large * (2.0**10 if half else 2.0**14)
     elif kind == "mixed":
         block = np.arange(n) // 64
         x = x * 2.0 ** (block * 5 % 16 - 8) + np.where(block % 3 == 0, 100.0, 0.0)
@@ -148,6 +152,8 @@ def mixed_cases(info):
 def kinds_for(codec, dtype):
     if codec == "index":
         return INDEX_KINDS
+    if codec == "dual":
+        return DUAL_KINDS
     return FLOAT_KINDS if dtype in ref.FLOATS else INTEGER_KINDS
 
 
