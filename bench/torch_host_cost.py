@@ -3,9 +3,10 @@
 
 Variants run in turn in one process; each figure is the median of the differences to a step without hooks. "as is" keeps
 every tensor, so that nothing is allocated, encoded or launched; the others include it. With a model, the first steps,
-whose modules are watched, are shown apart. If bench/torch_host_cost.cpp was built, its table follows.
+whose modules are watched, are shown apart; "converted" needs no scope and no hooks. If bench/torch_host_cost.cpp was built, its table follows.
 """
 
+import copy
 import pathlib
 import platform
 import statistics
@@ -82,18 +83,26 @@ def measure(device):
         "exact": actzip.Session(preset="exact", min_elems=0),
         "default": actzip.Session(min_elems=0),
         "default, with model": actzip.Session(model, min_elems=0),
+        "converted, as is": None,
+        "converted, exact": None,
+        "converted, default": None,
+    }
+    models = {
+        "converted, as is": actzip.convert(copy.deepcopy(model), **as_is),
+        "converted, exact": actzip.convert(copy.deepcopy(model), preset="exact", min_elems=0),
+        "converted, default": actzip.convert(copy.deepcopy(model), min_elems=0),
     }
     for _ in range(10):  # warm, and learned
-        for scope in scopes.values():
+        for name, scope in scopes.items():
             watching.prepare()
-            step_seconds(model, x, scope)
+            step_seconds(models.get(name, model), x, scope)
     seconds = {name: [] for name in scopes}
     for _ in range(STEPS):
         for name, scope in scopes.items():
             if scope is watching:
                 watching.prepare()
                 step_seconds(model, x, scope)
-            seconds[name].append(step_seconds(model, x, scope))
+            seconds[name].append(step_seconds(models.get(name, model), x, scope))
     saves = len(plain.report().sites)
     print(f"{device}: {saves} saved tensors a step; us per saved tensor, Python")
     print(f"{'':28} {'pack':>7} {'unpack':>7} {'sum':>7}")

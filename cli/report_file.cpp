@@ -65,7 +65,7 @@ std::optional<double> sensitivity_of(const Json& site) {
 
 /// The spec that a site's values are kept with; none for words such as "as is", and for codecs that are no trade-off.
 std::optional<CodecSpec> value_codec(const std::string& codec) {
-  if (codec == "as is" || codec == "shape only" || codec == "shared") return std::nullopt;
+  if (codec == "as is" || codec == "shape only" || codec == "shared" || codec == "derived") return std::nullopt;
   const CodecSpec spec = parse_spec(codec);
   const bool trades = std::holds_alternative<Rotated>(spec) || std::holds_alternative<Affine>(spec);
   return trades ? std::optional(spec) : std::nullopt;

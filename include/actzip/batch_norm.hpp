@@ -2,8 +2,11 @@
 // memory than plain training takes, where encode() and decode() beside it would take more.
 //
 // Tensors are rows of channels, dense, channels side by side: images in channels-last order, or a matrix. Everything
-// lies on the stream's device; nothing is allocated, nothing waits. The bytes of an encoding are those that encode()
-// makes of the same elements with the same seed.
+// lies on the stream's device; nothing is allocated, nothing waits.
+//
+// What is encoded are normal values, (x - mean) / deviation, rounded to their type: a code spreads its error evenly
+// over the channels of a group, and so none of them has more of it than its size bears. The bytes are those that
+// encode() makes of the normal values with the same seed.
 #pragma once
 
 #include <cstddef>
@@ -56,13 +59,13 @@ void measure_batch(const CodecSpec& spec, const ChannelRows& shape, const void* 
 /// Bytes of one bit an element, as the codec `mask` keeps them.
 std::size_t sign_plane_bytes(const ChannelRows& shape);
 
-/// y = (x - mean) / deviation * weight + bias, and the encoding of x in `dst`, of encoded_bytes(). If `positive` is not
-/// null it becomes the plane of y > 0, of sign_plane_bytes(). x and y may be the same.
-/// Throws Error as encode() does, and Error(invalid_spec) where can_fuse_batch_norm() says no.
+/// y = (x - mean) / deviation * weight + bias, and the encoding of the normal values in `dst`, of encoded_bytes(). If
+/// `positive` is not null it becomes the plane of y > 0, of sign_plane_bytes(). x and y may be the same. Throws Error
+/// as encode() does, and Error(invalid_spec) where can_fuse_batch_norm() says no.
 void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const void* x, Normalization norm, void* y,
                        ByteSpan dst, std::byte* positive, Seed seed, const Stream& stream);
 
-/// y again, from the encoding of x; 0 where a bit of `positive` is 0, if it is not null: what a ReLU behind it gave.
+/// y again, from the encoding; 0 where a bit of `positive` is 0, if it is not null: what a ReLU behind it gave.
 void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm, void* y,
                        const std::byte* positive, Seed seed, const Stream& stream);
 

@@ -94,6 +94,19 @@ struct Choice {
   bool not_negative = false;  ///< no element is below 0, so that a mask plane says the same as Mask{}
 };
 
+/// A codec whose name and parameters, but for the bits, stand in for those of the table: rotated or affine.
+using CodecFamily = std::optional<CodecSpec>;
+
+/// Reads one; an empty text is none. Throws Error(invalid_spec) naming what is allowed.
+CodecFamily parse_family(std::string_view text);
+
+/// A floor says that these values are not to be had otherwise.
+constexpr bool has_floor(const Affine& affine) { return affine.floor != Affine{}.floor; }
+
+/// The codec of `spec`'s bits in that family. What no other can stand in for stays as it is: a mask plane, which needs
+/// `rotated`, and what has a floor.
+CodecSpec in_family(const CodecSpec& spec, const CodecFamily& family);
+
 /// A preset and rules, made concrete. Never changes: share it between threads.
 class Policy {
  public:
@@ -103,9 +116,9 @@ class Policy {
   /// is compressed by the table) or the text of a codec, which then takes the place of all others of the table, masks
   /// included ("affine:2"). `bits` takes the place of 2 in the default rows and in `division`, and those of 3 bits keep
   /// one more, up to 4: 1 to 4 (rotated), or 8 for all (affine, nearest). The first rule that matches a site holds.
-  /// Throws Error(invalid_spec) naming what is allowed.
+  /// `family` is for the default rows. Throws Error(invalid_spec) naming what is allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,
-                  std::span<const Rule> rules = {});
+                  std::span<const Rule> rules = {}, CodecFamily family = std::nullopt);
 
   /// The row for a site; it does not change, so keep it with the site. Valid as long as the policy.
   [[nodiscard]] const PolicyRow& row(std::string_view op, std::string_view slot, const std::string& site = {}) const;
@@ -131,6 +144,7 @@ class Policy {
   std::string preset_;
   std::optional<Bits> bits_;
   std::vector<OwnRow> rules_;
+  CodecFamily family_;
   std::optional<CodecSpec> uniform_;
   std::optional<Dual> division_;
   bool divides_all_ = false;  ///< `division` keeps nothing as it is that the table would compress

@@ -63,7 +63,8 @@ struct PlanReport {
 
 struct Report {
   std::string preset;
-  bool dry = false;  ///< nothing was compressed: the report says what would be done
+  std::string runs_as = {};  ///< the level that runs in place of the one asked for; mostly empty
+  bool dry = false;          ///< nothing was compressed: the report says what would be done
   std::int64_t steps = 0;
   std::vector<SiteReport> sites;  ///< of the last step, in the order of their first save
   std::size_t bytes_before = 0;   ///< sums over the sites

@@ -28,7 +28,7 @@
 namespace actzip {
 
 struct SessionOptions {
-  std::string preset = "default";  ///< see Policy
+  std::string preset = "default";  ///< see Policy; or a level: see levels.hpp
   /// 1, 2, 3, 4 or 8: see Policy. Any other number from 1 to 8 is an average, which a plan spends: see `adapt`.
   std::optional<double> bits = std::nullopt;
   std::int64_t min_elems = 1024;  ///< smaller tensors are kept as they are
@@ -47,6 +47,10 @@ struct SessionOptions {
   /// keeps statistics of `num_samples` of them. Allowed with "sample".
   bool use_gradient = false;
   std::int64_t num_samples = 0;
+  /// Text of a codec, rotated or affine: its name, groups, rounding and statistics, with the bits of policy and plan,
+  /// wherever these would take the usual one. "": rotated, and affine:8:nearest.
+  std::string codec = {};
+  int max_bits = 0;  ///< the most that a plan gives a site; 0: no limit, a site may stay as it is
 };
 
 /// A place in the step where a tensor is saved. Stable from step to step.
@@ -132,8 +136,11 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
 
-  /// Does what encode() does with the saved tensor, and gives true; or does nothing, and gives false.
+  /// Fills `dst` with an encoding by `spec`, of the saved tensor unless is_private(); or does nothing, and gives false.
   virtual bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) = 0;
+
+  /// Whether it encodes something else than the tensor, which only whoever saves it understands: not to be shared.
+  [[nodiscard]] virtual bool is_private() const { return false; }
 };
 
 /// A tensor that is about to be saved, as an adapter describes it.
@@ -163,8 +170,10 @@ struct TrialNoise {
 struct Kept {
   Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
   bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
+  bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
   bool by_sample = false;                        ///< its samples have bits of their own
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
+  std::shared_ptr<const Blob> mark = {};         ///< if derived: by it other savers of the same memory know of this one
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
   std::optional<TrialNoise> trial = {};          ///< if a plan may choose for it
 };
@@ -236,7 +245,10 @@ class Session {
   /// Decides about one saved tensor and, if it is to be encoded, encodes it on `stream`. The tensor may be freed in the
   /// order of `stream` afterwards. Throws Error as encode() does, with the site's name, and on the CPU
   /// Error(index_out_of_bound); nothing is kept then.
-  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+  /// `source` is what was kept of another tensor, from which the adapter can compute this one. If that is as faithful
+  /// as this site asks, nothing is kept for it, and the result is `derived`; else the source's site learns what is
+  /// asked for, and keeps that from the next step on.
+  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source = nullptr);
 
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;
@@ -261,6 +273,12 @@ class Session {
 
   /// Whether the plan of now adds more than 10 % to the gradient's own variance, as far as is known.
   [[nodiscard]] bool adds_much() const;
+
+  /// Whether a plan spends the bits.
+  [[nodiscard]] bool adapts() const;
+
+  /// Tensors that were saved since the session began.
+  [[nodiscard]] std::int64_t saves() const;
 
   /// What the last step kept.
   [[nodiscard]] Report report() const;

@@ -13,13 +13,14 @@ True
 
 import torch as _torch  # noqa: F401  (first: _C is linked against its libraries)
 
-from . import data
+from . import data, nn
 from ._C import version as __version__
+from .convert import Conversion, conversion_of, convert, restore, session_of
 from .report import Report, SiteReport
 from .session import Attachment, Session, attach, compress
 from .verify import Verification, verify
 
 __all__ = [
-    "Attachment", "Report", "Session", "SiteReport", "Verification", "attach", "compress", "data", "verify",
-    "__version__",
+    "Attachment", "Conversion", "Report", "Session", "SiteReport", "Verification", "attach", "compress",
+    "conversion_of", "convert", "data", "nn", "restore", "session_of", "verify", "__version__",
 ]

@@ -60,7 +60,7 @@ def holdings(report: Report) -> list[Holding]:
     kept = [site for site in report.sites if site.sensitivity is not None]
     sharing: dict[str, list[SiteReport]] = defaultdict(list)
     for site in report.sites:
-        if site.codec == "shared":
+        if site.codec in ("shared", "derived"):
             sharing[site.reason.removeprefix("kept by ")].append(site)
     return [Holding(site, tuple(s for s in (site, *sharing[site.site]) if s.op not in ("relu", "relu_")))
             for site in kept]

@@ -36,7 +36,7 @@ class SiteReport:
     ordinal: int
     shape: tuple[int, ...]
     dtype: str
-    codec: str  #: "rotated:2", or "as is", "shape only", "shared"
+    codec: str  #: "rotated:2", or "as is", "shape only", "shared", "derived"
     bytes_before: int  #: what torch would keep; 0 if something else keeps it anyway
     bytes_after: int
     reason: str
@@ -64,6 +64,7 @@ class Report:
     """What the last step of a session kept. Prints as a table."""
 
     preset: str
+    runs_as: str  #: the level that runs in place of the one asked for; mostly empty
     dry: bool  #: nothing was compressed: the report says what would be done
     steps: int
     bytes_before: int

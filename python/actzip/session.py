@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from . import _C
+from .levels import warn_of_level
 from .measure import measure
 from .report import Report
 
@@ -28,7 +29,8 @@ class Session:
     Args:
         model: names the sites by module, and makes certain that no parameter is taken for an activation. Optional.
         preset: ``"default"`` (each operator as its gradient needs), ``"exact"`` (only what changes no gradient), or a
-            codec for all floating tensors alike, such as ``"affine:2"`` or ``"rotated:4"``.
+            codec for all floating tensors alike, such as ``"affine:2"`` or ``"rotated:4"``; or a level of ActNN or
+            GACT, such as ``"actnn:L3"``: see docs/levels.md.
         bits: instead of the default's 2: 1, 2, 3, 4 or 8; what has 3 bits keeps one more. Any other number from 1 to 8
             is an average, and sites get more or less as they matter (``adapt="layer"``).
         min_elems: smaller tensors are kept as they are.
@@ -48,6 +50,9 @@ class Session:
         interval: steps from one adaptation to the next; 200, or 1,000 if measured.
         closure: for ``"measured"``: a function that makes a step of training without its optimizer, the forward inside
             the session. May be set later: it mostly needs the session.
+        codec: a codec's name, groups and rounding, as in ``"affine:nearest:group=64"``, in place of ``rotated``
+            wherever policy and plan take that; they say the bits.
+        max_bits: the most that a plan gives a site; 0: no limit.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
@@ -76,38 +81,66 @@ class Session:
         use_gradient: bool = False,
         num_samples: int = 0,
         closure: Callable[[], Any] | None = None,
+        codec: str = "",
+        max_bits: int = 0,
     ) -> None:
-        self._core = _C.Session(preset=preset, bits=bits, min_elems=min_elems, seed=seed, dry=dry, only=only,
-                                rules=list((rules or {}).items()), adapt=adapt, interval=interval,
-                                use_gradient=use_gradient, num_samples=num_samples)
+        self.options = {"preset": preset, "bits": bits, "min_elems": min_elems, "seed": seed, "dry": dry, "only": only,
+                        "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
+                        "num_samples": num_samples, "codec": codec, "max_bits": max_bits}
+        self._core = _C.Session(**{**self.options, "rules": list(self.options["rules"].items())})
+        warn_of_level(preset)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self._modules = self._core.module_hooks()
         self.closure = closure
-        self._adapts = adapt not in ("", "sample") or (bits is not None and bits != int(bits))
+        self._adapts = self._core.adapts()
         self._lacks_samples = use_gradient
         self._is_measuring = self._has_warned = False
         self._turns: Counter[str] = Counter()
 
     def __enter__(self) -> Session:
+        self._listen()
+        _push_hooks(self._pack, self._unpack)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_listening()
+        _pop_hooks()
+
+    def _listen(self) -> None:
+        """Begins a step, unless the session is in one."""
         if self._adapts and not self._is_measuring:
             self._measure_if_due()
         if self._lacks_samples and not self._has_warned:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
         needs_modules = _C.start_listening(self._core)  # learns from an observed step
+        self._warn_if_it_adds_much()
+        model = self._model and self._model()
+        _entered.scopes.append((self, () if model is None else self._look_at(model, needs_modules)))
+
+    def _is_in_forward(self, model: torch.nn.Module) -> None:
+        """Said when the session begins to listen inside the model's forward: its own operators are no loss."""
+        if _entered.scopes[-1][1]:
+            self._modules.enter(model)
+
+    def _stop_listening(self) -> None:
+        for handle in _entered.scopes.pop()[1]:
+            handle.remove()
+        _C.stop_listening()
+
+    def _begin_layers(self) -> None:
+        """Begins a step of layers that keep for themselves; inside a scope that has happened."""
+        if self._adapts and not self._is_measuring:
+            self._measure_if_due()
+        if self._lacks_samples and not self._has_warned:
+            self._warn("use_gradient without samples: call session.samples(indices) before each step")
+        _C.begin_step(self._core)
+        self._warn_if_it_adds_much()
+
+    def _warn_if_it_adds_much(self) -> None:
         if self._adapts and not self._has_warned and self._core.adds_much():
             self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
                        "(Session(bits=...)) or larger batches, and see session.report() for the sites")
-        _push_hooks(self._pack, self._unpack)
-        model = self._model and self._model()
-        _entered.handles.append(() if model is None else self._look_at(model, needs_modules))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for handle in _entered.handles.pop():
-            handle.remove()
-        _pop_hooks()
-        _C.stop_listening()
 
     def _look_at(self, model: torch.nn.Module, needs_modules: bool) -> tuple[Any, ...]:
         """Learns the model's parameters, again for each step: they may have been replaced or moved.
@@ -124,14 +157,15 @@ class Session:
             register_module_forward_hook(self._modules.leave, always_call=True),
         )
 
-    def samples(self, indices: torch.Tensor | Sequence[int]) -> None:
+    def samples(self, indices: torch.Tensor | Sequence[int], learn: bool = True) -> None:
         """Names the samples of the coming step: where the rows of its batch stand in the data set.
 
         With ``use_gradient`` each is known by its index from epoch to epoch. Without, the session learns how many
-        samples the batch has, which it cannot see where a batch of texts comes as a batch of tokens.
+        samples the batch has, which it cannot see where a batch of texts comes as a batch of tokens. Unless it is to
+        ``learn``, what is known of them serves the step, and stays as it is.
         """
         is_tensor = isinstance(indices, torch.Tensor)
-        self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"))
+        self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"), learn)
         self._lacks_samples = False
 
     def measure(self, closure: Callable[[], Any]) -> None:
@@ -161,7 +195,7 @@ class Session:
     def _warn(self, text: str) -> None:
         """Once in a session, at the line that enters it."""
         self._has_warned = True
-        warnings.warn(f"actzip: {text}", stacklevel=3)
+        warnings.warn(f"actzip: {text}", stacklevel=4)
 
     def report(self) -> Report:
         """What the last step kept, by site."""
@@ -174,10 +208,10 @@ class Session:
 
 
 class _Entered(threading.local):
-    """What the scopes of this thread have to take away again."""
+    """The sessions that listen to this thread, which must not go meanwhile, and what they have to take away again."""
 
     def __init__(self) -> None:
-        self.handles: list[tuple[Any, ...]] = []
+        self.scopes: list[tuple[Session, tuple[Any, ...]]] = []
 
 
 _entered = _Entered()
@@ -225,8 +259,9 @@ class Attachment:
     def __deepcopy__(self, _: dict) -> Attachment:
         return self
 
-    def _enter(self, *_: object) -> None:
+    def _enter(self, model: torch.nn.Module, *_: object) -> None:
         self.session.__enter__()
+        self.session._is_in_forward(model)
 
     def _leave(self, *_: object) -> None:
         self.session.__exit__()

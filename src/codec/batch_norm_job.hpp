@@ -12,14 +12,14 @@ namespace actzip::codec {
 
 /// The four numbers of each channel in a Normalization.
 struct ChannelNumbers {
-  const float* scale;  ///< y = x * scale + shift
-  const float* shift;
+  const float* weight;
+  const float* bias;
   const float* mean;
   const float* inverse_deviation;
 
   ChannelNumbers(Normalization norm, std::int64_t channels)
-      : scale(norm.data),
-        shift(norm.data + channels),
+      : weight(norm.data),
+        bias(norm.data + channels),
         mean(norm.data + 2 * channels),
         inverse_deviation(norm.data + 3 * channels) {}
 };
@@ -29,11 +29,11 @@ struct GradientNumbers {
   static constexpr std::int64_t kCount = 3;
 
   float* by_gradient;
-  float* by_input;
+  float* by_normal;
   float* constant;
 
   GradientNumbers(float* data, std::int64_t channels)
-      : by_gradient(data), by_input(data + channels), constant(data + 2 * channels) {}
+      : by_gradient(data), by_normal(data + channels), constant(data + 2 * channels) {}
 };
 
 /// An encoding whose source is a batch norm's input.

@@ -57,12 +57,10 @@ struct FinishInput {
     const float variance = fmaxf(fmaf(-offset, offset, squares / rows), 0.0F);
     update(parameters.running_mean, c, mean);
     update(parameters.running_variance, c, variance * (rows / fmaxf(rows - 1.0F, 1.0F)));
-    const float inverse_deviation = rsqrtf(variance + parameters.epsilon);
-    const float scale = inverse_deviation * (parameters.weight != nullptr ? parameters.weight[c] : 1.0F);
-    norm[c] = scale;
-    norm[channels + c] = fmaf(-mean, scale, parameters.bias != nullptr ? parameters.bias[c] : 0.0F);
+    norm[c] = parameters.weight != nullptr ? parameters.weight[c] : 1.0F;
+    norm[channels + c] = parameters.bias != nullptr ? parameters.bias[c] : 0.0F;
     norm[2 * channels + c] = mean;
-    norm[3 * channels + c] = inverse_deviation;
+    norm[3 * channels + c] = rsqrtf(variance + parameters.epsilon);
   }
 
  private:
@@ -71,7 +69,7 @@ struct FinishInput {
   }
 };
 
-/// Of the gradient, and of the gradient times the input without its mean.
+/// Of the gradient, and of the gradient times the normal value.
 template <DType Type, int Bits>
 struct GradientSums {
   static constexpr int kBlocksOfMultiprocessor = 4;
@@ -80,10 +78,8 @@ struct GradientSums {
   KernelSeed seed;
   const void* y_gradient;
   const std::byte* positive;
-  const float* mean;
-  Channels channels;
 
-  __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t phase) const {
+  __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t /*phase*/) const {
     Chunk<Storage<Type>> gradients[kBlocks] = {};
     std::uint32_t masks[kBlocks];
     EncodedChunk in[kBlocks] = {};
@@ -107,15 +103,13 @@ struct GradientSums {
       std::uint32_t pairs[4];
       rotate_back<Bits>(in[b].codes, b, table, rotation, pairs);
       keep_masked<Type>(gradients[b], masks[b]);
-      float means[kChunk];
-      load_channels(mean, channels.of(phase, b * kBlock + lane * kChunk), means);
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         const float2 pair = __half22float2(as_packed<__half2>(pairs[i / 2]));
-        const float input = fmaf(i % 2 == 0 ? pair.x : pair.y, in[b].stats.second, in[b].stats.first);
+        const float normal = fmaf(i % 2 == 0 ? pair.x : pair.y, in[b].stats.second, in[b].stats.first);
         const float gradient = widen<Type>(gradients[b], i);
         sums.first[b][i] += gradient;
-        sums.second[b][i] = fmaf(gradient, input - means[i], sums.second[b][i]);
+        sums.second[b][i] = fmaf(gradient, normal, sums.second[b][i]);
       }
     }
   }
@@ -129,14 +123,12 @@ struct FinishGradient {
   float* bias;
 
   __device__ void operator()(std::uint32_t c, float gradient, float product) const {
-    const float scale = norm.scale[c];
-    const float inverse_deviation = norm.inverse_deviation[c];
+    const float scale = norm.weight[c] * norm.inverse_deviation[c];
     bias[c] = gradient;
-    weight[c] = product * inverse_deviation;
-    const float by_input = -scale * inverse_deviation * inverse_deviation * product * inverse_rows;
+    weight[c] = product;
     numbers.by_gradient[c] = scale;
-    numbers.by_input[c] = by_input;
-    numbers.constant[c] = fmaf(-by_input, norm.mean[c], -scale * gradient * inverse_rows);
+    numbers.by_normal[c] = -scale * product * inverse_rows;
+    numbers.constant[c] = -scale * gradient * inverse_rows;
   }
 };
 
@@ -193,12 +185,8 @@ void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job,
   const FinishGradient finish{job.norm, numbers, 1.0F / static_cast<float>(shape.rows), gradients.weight,
                               gradients.bias};
   with_type_and_bits(spec, shape.dtype, [&]<DType Type, int Bits>() {
-    const GradientSums<Type, Bits> source{rotated_buffer(spec, decode, decode.src),
-                                          KernelSeed(decode.seed),
-                                          gradients.y,
-                                          job.positive,
-                                          job.norm.mean,
-                                          Channels(job.channels)};
+    const GradientSums<Type, Bits> source{rotated_buffer(spec, decode, decode.src), KernelSeed(decode.seed),
+                                          gradients.y, job.positive};
     sum_channels(source, finish, codec::ChannelSums(shape), workspace + codec::GradientNumbers::kCount * job.channels,
                  *decode.stream);
     decode_mapped<Type, Bits>(spec, job, GradientMap{gradients.y, numbers});

@@ -93,7 +93,24 @@ template <DType Type>
   return chunk;
 }
 
-/// The source of an encoding: what was loaded is normalised and stored.
+/// The result of a norm, from normal values.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> with_weight(const codec::ChannelNumbers& norm,
+                                                                          std::uint32_t channel,
+                                                                          float (&values)[kChunk]) {
+  float weight[kChunk];
+  float bias[kChunk];
+  load_channels(norm.weight, channel, weight);
+  load_channels(norm.bias, channel, bias);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) values[i] = fmaf(values[i], weight[i], bias[i]);
+  Chunk<Storage<Type>> y;
+  narrow<Type>(values, y.w);
+  return y;
+}
+
+/// The source of an encoding: what was loaded is normalised. That is what is encoded; with weight and bias it is the
+/// norm's result, and stored.
 template <DType Type>
 class NormalizingSource : public DenseAccess<Storage<Type>> {
  public:
@@ -104,19 +121,22 @@ class NormalizingSource : public DenseAccess<Storage<Type>> {
         norm_{job.norm},
         positive_(job.positive) {}
 
-  __device__ void after_load(std::int64_t first, int offset, const Chunk<Storage<Type>>& x) const {
-    float scale[kChunk];
-    float shift[kChunk];
+  [[nodiscard]] __device__ Chunk<Storage<Type>> after_load(std::int64_t first, int offset,
+                                                           const Chunk<Storage<Type>>& x) const {
     const std::uint32_t channel = channels_.of_element(first, offset);
-    load_channels(norm_.scale, channel, scale);
-    load_channels(norm_.shift, channel, shift);
+    float mean[kChunk];
+    float inverse_deviation[kChunk];
+    load_channels(norm_.mean, channel, mean);
+    load_channels(norm_.inverse_deviation, channel, inverse_deviation);
     float values[kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) values[i] = fmaf(widen<Type>(x, i), scale[i], shift[i]);
-    Chunk<Storage<Type>> y;
-    narrow<Type>(values, y.w);
+    for (int i = 0; i < kChunk; ++i) values[i] = (widen<Type>(x, i) - mean[i]) * inverse_deviation[i];
+    Chunk<Storage<Type>> normal;
+    narrow<Type>(values, normal.w);
+    const Chunk<Storage<Type>> y = with_weight<Type>(norm_, channel, values);
     if (positive_ != nullptr) positive_[(first + offset) >> 3] = static_cast<std::byte>(positive_bits<Type>(y));
     y_.store(first + offset, kChunk, y);
+    return normal;
   }
 
  private:
@@ -166,21 +186,16 @@ struct OutputMap {
   template <DType Type>
   [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
                                                    std::uint32_t mask) const {
-    float scale[kChunk];
-    float shift[kChunk];
-    load_channels(norm.scale, at.channel, scale);
-    load_channels(norm.shift, at.channel, shift);
     float values[kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) values[i] = fmaf(widen<Type>(x, i), scale[i], shift[i]);
-    Chunk<Storage<Type>> y;
-    narrow<Type>(values, y.w);
+    for (int i = 0; i < kChunk; ++i) values[i] = widen<Type>(x, i);
+    Chunk<Storage<Type>> y = with_weight<Type>(norm, at.channel, values);
     keep_masked<Type>(y, mask);
     return y;
   }
 };
 
-/// The gradient of the input: a multiple of the output's, one of the input, and a constant.
+/// The gradient of the input: a multiple of the output's, one of the normal value, and a constant.
 struct GradientMap {
   const void* y_gradient;
   codec::GradientNumbers numbers;
@@ -191,15 +206,15 @@ struct GradientMap {
     Chunk<Storage<Type>> gradient = load_whole<Type>(y_gradient, at.element);
     keep_masked<Type>(gradient, mask);
     float by_gradient[kChunk];
-    float by_input[kChunk];
+    float by_normal[kChunk];
     float constant[kChunk];
     load_channels(numbers.by_gradient, at.channel, by_gradient);
-    load_channels(numbers.by_input, at.channel, by_input);
+    load_channels(numbers.by_normal, at.channel, by_normal);
     load_channels(numbers.constant, at.channel, constant);
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      values[i] = fmaf(widen<Type>(gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_input[i], constant[i]));
+      values[i] = fmaf(widen<Type>(gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_normal[i], constant[i]));
     }
     Chunk<Storage<Type>> result;
     narrow<Type>(values, result.w);

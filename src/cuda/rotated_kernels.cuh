@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       if (!Full && block_place<Full>(dst, group, tile, b, lane).count <= 0) continue;
-      src.after_load(tile * kTile + lane * kChunk, b * kBlock, chunks[b]);
+      chunks[b] = src.after_load(tile * kTile + lane * kChunk, b * kBlock, chunks[b]);
     }
   }
   if (!dst.has_mask()) return;

@@ -71,15 +71,21 @@ Want want_of(const CodecSpec& spec, bool not_negative) {
   return {std::holds_alternative<Copy>(spec) ? Keep::as_is : Keep::encoded, spec, not_negative};
 }
 
-std::vector<PlanChoice> choices_for(const Holding& holding) {
+std::vector<PlanChoice> choices_for(const Holding& holding, const CodecFamily& family, int max_bits) {
   const bool plane = !holding.keeper->can_plan;
   std::vector<PlanChoice> choices = plan_choices(holding.keeper->dtype, elems_of(holding), plane);
   int least = 1;
   for (const Site* site : holding.sites) least = std::max(least, least_bits(*site->row).value);
+  if (max_bits > 0) {
+    least = std::min(least, max_bits);
+    std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits > max_bits; });
+  }
   std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits < least; });
   const auto samples = holding.keeper->summaries.observed();
   for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error by it
-    if (samples && std::holds_alternative<Rotated>(choice.spec)) choice.error = samples->error_at[choice.bits - 1];
+    choice.spec = in_family(choice.spec, family);
+    choice.error = samples && std::holds_alternative<Rotated>(choice.spec) ? samples->error_at[choice.bits - 1]
+                                                                           : expected_error(choice.spec);
   }
   return choices;
 }
@@ -105,6 +111,13 @@ CodecSpec without_plane(CodecSpec spec) {
 void tell(const Holding& holding, const CodecSpec& spec) {
   for (Site* site : holding.sites) site->planned = want_of(without_plane(spec), false);
   holding.keeper->asked = want_of(spec, has_plane(spec));
+}
+
+/// What the table is asked for until there is a plan: as much as the budget, rounded up.
+std::optional<Bits> bits_before_a_plan(double budget) {
+  if (budget <= kDefaultBits) return std::nullopt;
+  const int whole = static_cast<int>(std::ceil(budget));
+  return Bits(whole <= 4 ? whole : 8);
 }
 
 }  // namespace
@@ -136,6 +149,9 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
                             "more samples)",
                             options.adapt, options.num_samples));
   }
+  if (options.max_bits < 0) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: max_bits {} (allowed: 1 or more)", options.max_bits));
+  }
   if (options.interval < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: interval {} (allowed: 1 or more)", options.interval));
   }
@@ -153,15 +169,14 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
     throw Error(ErrorCode::invalid_spec,
                 fmt::format("session: preset '{}' leaves nothing to plan (allowed: default)", options.preset));
   }
-  return std::nullopt;
+  return bits_before_a_plan(options.bits.value_or(kDefaultBits));
 }
 
 bool can_plan(const PolicyRow& row, const Choice& choice) {
   if (choice.keep != Keep::encoded || row.treatment == Treatment::ruled) return false;
   if (std::holds_alternative<Rotated>(choice.spec)) return true;
   const auto* affine = std::get_if<Affine>(&choice.spec);
-  // A floor, or finer statistics, say that these values are not to be had otherwise.
-  return affine != nullptr && *affine == Affine{.bits = affine->bits, .rounding = affine->rounding};
+  return affine != nullptr && !has_floor(*affine);
 }
 
 TrialNoise trial_noise(const CodecSpec& held) {
@@ -178,6 +193,8 @@ Adaptation::Adaptation(const SessionOptions& options) {
   is_measured_ = adapt.is_measured;
   interval_ = options.interval > 0 ? options.interval : is_measured_ ? kMeasureEvery : kObserveEvery;
   report_.budget_bits = options.bits.value_or(kDefaultBits);
+  family_ = parse_family(options.codec);
+  max_bits_ = options.max_bits;
 }
 
 void Adaptation::begin_step() {
@@ -199,7 +216,7 @@ void Adaptation::plan(std::span<Site* const> step) {
     const auto elems = elems_of(holding);
     items.push_back({.elems = elems,
                      .sensitivity = holding.sensitivity.value_or(mean * static_cast<double>(elems)),
-                     .choices = choices_for(holding)});
+                     .choices = choices_for(holding, family_, max_bits_)});
   }
   const Plan plan = solve_plan(items, affordable(report_.budget_bits, items));
   for (std::size_t i = 0; i < all.size(); ++i) tell(all[i], items[i].choices[plan.choices[i]].spec);

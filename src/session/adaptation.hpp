@@ -58,6 +58,8 @@ class Adaptation {
   bool is_on_ = false;
   bool is_measured_ = false;
   std::int64_t interval_ = 0;
+  CodecFamily family_;
+  int max_bits_ = 0;
   std::int64_t steps_ = 0;
   bool is_due_ = false;
   PlanReport report_;

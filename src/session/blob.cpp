@@ -56,7 +56,8 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", *kept.site, error.what()));
   }
-  cache.put(key, values);
+  // A mask is asked for once, mostly between two times that the same values are.
+  if (!std::holds_alternative<Mask>(encoded.spec)) cache.put(key, values);
   return values;
 }
 

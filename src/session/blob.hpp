@@ -23,6 +23,7 @@ class Blob : public std::enable_shared_from_this<Blob> {
     Stream stream;                      ///< the one it was encoded on; on the CPU its executor is not used again
     Allocation bytes;                   ///< empty unless encoded
     const std::string* site = nullptr;  ///< its name, in the state
+    bool is_private = false;            ///< not what the memory holds: see Encoder
   };
 
   Blob(std::shared_ptr<session::State> state, Contents contents)

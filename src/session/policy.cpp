@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <variant>
 
 #include "actzip/dual.hpp"
@@ -15,7 +16,8 @@ namespace actzip {
 
 namespace {
 
-constexpr std::string_view kPresets = "default, exact, division, or a codec such as affine:2 or rotated:4";
+constexpr std::string_view kPresets =
+    "default, exact, division, a level such as actnn:L3 or gact:L2, or a codec such as affine:2 or rotated:4";
 constexpr std::string_view kDivision = "division";
 constexpr std::string_view kDivisionAllowed = "division[:1..8][:stochastic|dithered][:block=2..32][:all]";
 constexpr std::string_view kAll = ":all";
@@ -122,8 +124,34 @@ Choice choose_integer(const PolicyRow& row, DType dtype, const OperatorFacts& fa
 
 }  // namespace
 
-Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<const Rule> rules)
-    : preset_(preset), bits_(bits) {
+CodecFamily parse_family(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  constexpr std::string_view kAllowed = "rotated or affine, as in affine:nearest:group=64";
+  const CodecSpec spec = parse_values(fmt::format("codec '{}'", text), text, kAllowed);
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  if ((rotated == nullptr && !std::holds_alternative<Affine>(spec)) || (rotated != nullptr && rotated->mask_plane)) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: codec '{}' (allowed: {})", text, kAllowed));
+  }
+  return spec;
+}
+
+CodecSpec in_family(const CodecSpec& spec, const CodecFamily& family) {
+  if (!family) return spec;
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  const auto* affine = std::get_if<Affine>(&spec);
+  if (rotated == nullptr && (affine == nullptr || has_floor(*affine))) return spec;
+  if (const auto* own = std::get_if<Rotated>(&*family)) {
+    if (affine != nullptr) return Affine{affine->bits, affine->rounding, own->group, own->stats};
+    return Rotated{rotated->bits, own->group, own->stats, rotated->mask_plane};
+  }
+  if (rotated != nullptr && rotated->mask_plane) return spec;
+  Affine own = std::get<Affine>(*family);
+  own.bits = rotated != nullptr ? rotated->bits : affine->bits;
+  return own;
+}
+
+Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<const Rule> rules, CodecFamily family)
+    : preset_(preset), bits_(bits), family_(std::move(family)) {
   for (const Rule& rule : rules) rules_.push_back({rule.sites, row_of(rule)});
   if (bits && !((bits->value >= 1 && bits->value <= 4) || bits->value == 8)) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8)", bits->value));
@@ -231,8 +259,9 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool near_loss = pointwise && facts.after_model;
   const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
-  const CodecSpec spec = near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
-                                   : widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows);
+  const CodecSpec spec =
+      near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
+                : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "actzip/policy.hpp"
+#include "session/operator_names.hpp"
 
 namespace actzip {
 
@@ -17,13 +18,10 @@ constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
 constexpr Affine kLogarithm{.bits = Bits(8), .rounding = Rounding::nearest, .stats = StatsType::f32, .floor = -32.0F};
 constexpr Cast kHalf{.to = DType::bf16};
 
-// Names of operators that share their rows.
-constexpr std::string_view kLinear = "linear addmm mm matmul addbmm";
-constexpr std::string_view kConvolutions =
-    "convolution* cudnn_convolution* _convolution* mkldnn_convolution* thnn_conv* slow_conv*";
-constexpr std::string_view kBatchNorms =
-    "native_batch_norm* cudnn_batch_norm* miopen_batch_norm* batch_norm* "
-    "_native_batch_norm* _batch_norm*";
+// Names of operators that share their rows; those of the layers are in operator_names.hpp.
+using session::kBatchNorms;
+using session::kConvolutions;
+using session::kLinear;
 constexpr std::string_view kRowNorms = "native_layer_norm native_group_norm _fused_rms_norm instance_norm";
 constexpr std::string_view kFusedAttention =
     "_scaled_dot_product_* _flash_attention_* _efficient_attention_* "

@@ -128,7 +128,8 @@ std::string Report::to_text() const {
                  site.reason + samples_text(site.sample_bits));
   }
   const double ratio = bytes_after == 0 ? 0.0 : static_cast<double>(bytes_before) / static_cast<double>(bytes_after);
-  text += fmt::format("preset '{}', step {}: {} {} instead of {} ({:.1f} times smaller)\n", preset, steps,
+  const std::string level = runs_as.empty() ? "" : fmt::format(", run as '{}' without its host part", runs_as);
+  text += fmt::format("preset '{}'{}, step {}: {} {} instead of {} ({:.1f} times smaller)\n", preset, level, steps,
                       dry ? "would keep" : "kept", bytes_text(bytes_after), bytes_text(bytes_before), ratio);
   if (plan) text += plan_text(*plan);
   if (sample_statistics) {
@@ -143,10 +144,10 @@ std::string Report::to_json() const {
   std::string rows;
   for (const SiteReport& site : sites) rows += (rows.empty() ? "\n  " : ",\n  ") + json_site(site);
   return fmt::format(
-      R"({{"preset": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "live_bytes": {}, )"
+      R"({{"preset": {}, "runs_as": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "live_bytes": {}, )"
       R"("index_overflow": {}, "plan": {}, "sample_statistics": {}, "sites": [{}]}})",
-      json_string(preset), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow, json_plan(plan),
-      json_statistics(sample_statistics), rows);
+      json_string(preset), json_string(runs_as), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow,
+      json_plan(plan), json_statistics(sample_statistics), rows);
 }
 
 }  // namespace actzip

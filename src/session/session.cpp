@@ -16,8 +16,8 @@ SiteId Session::site_named(const std::string& name) const { return state_->site_
 
 const std::string& Session::site_name(SiteId site) const { return state_->site_name(site); }
 
-Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
-  return state_->keep(site, tensor, stream, memory);
+Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {
+  return state_->keep(site, tensor, stream, memory, source);
 }
 
 bool Session::wants_observation() const { return state_->wants_observation(); }
@@ -33,6 +33,10 @@ void Session::set_trial(std::optional<Trial> trial) { state_->set_trial(std::mov
 bool Session::is_trial() const { return state_->is_trial(); }
 
 void Session::set_measured_variance(double variance) { state_->set_measured_variance(variance); }
+
+bool Session::adapts() const { return state_->adapts(); }
+
+std::int64_t Session::saves() const { return state_->saves(); }
 
 bool Session::adds_much() const { return state_->adds_much(); }
 

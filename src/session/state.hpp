@@ -21,10 +21,10 @@ namespace actzip::session {
 
 /// What was done with one saved tensor. Texts are literals: a save makes none.
 struct Outcome {
-  enum class Kind : std::uint8_t { as_is, shape_only, shared, encoded };
+  enum class Kind : std::uint8_t { as_is, shape_only, shared, derived, encoded };
   Kind kind = Kind::as_is;
   CodecSpec spec = Copy{};                   ///< if encoded
-  const std::string* shared_with = nullptr;  ///< the name of the site that keeps it
+  const std::string* shared_with = nullptr;  ///< the name of the site that keeps it, or what it is derived from
   std::size_t before = 0;
   std::size_t after = 0;
   std::string_view reason;
@@ -112,7 +112,9 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool is_trial() const { return has_trial_; }
   void set_measured_variance(double variance);
   bool adds_much();
-  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+  [[nodiscard]] bool adapts() const { return adaptation_.is_on(); }
+  [[nodiscard]] std::int64_t saves() const { return saves_; }
+  Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source);
   Report report();
 
   OverflowFlags overflow;
@@ -129,8 +131,17 @@ class State : public std::enable_shared_from_this<State> {
   };
   [[nodiscard]] Decision decide(const Site& site, const SavedTensor& tensor);
   [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
-  Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Stream& stream, Memory& memory,
-                   Outcome& outcome);
+  /// Where one tensor goes, and what it can be computed from.
+  struct Target {
+    const Stream& stream;
+    Memory& memory;
+    const Blob* source;  ///< null if there is nothing
+  };
+  Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Target& target, Outcome& outcome);
+  Kept derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want);
+  std::shared_ptr<Blob> empty_blob(Site& site);
+  void teach(const Blob& source, const Want& want);
+  static void ask(Site& site, const Want& own, const Want& want);
   Want to_store(const Site& site, const Want& want, const Found& found);
   [[nodiscard]] Segments segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);
   std::shared_ptr<Blob> encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec, Segments segments,
@@ -141,10 +152,12 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool is_tried(const Site& site) const;
   Seed next_seed(const Site& site);
 
+  const std::string preset_;  ///< as it was asked for
   const SessionOptions options_;
   const Policy policy_;
   const bool by_sample_;
   std::atomic<std::uint64_t> encoded_count_{0};
+  std::atomic<std::int64_t> saves_{0};
   std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
 
   std::mutex mutex_;  ///< of everything below

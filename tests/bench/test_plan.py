@@ -63,9 +63,10 @@ def test_a_preset_may_be_options():
             presets.check(wrong)
 
 
-def test_a_task_trains_by_a_plan(tmp_path):
+@pytest.mark.parametrize("preset", ["bits=2,adapt=layer", "actnn:L3", "gact:L2", "preset=actnn:L2,codec=affine:nearest"])
+def test_a_task_trains_by_a_plan_or_a_level(tmp_path, preset):
     write_all(tmp_path)
     task = RECIPES["cifar10"]
     data = {name: torch.from_numpy(array) for name, array in task.load(tmp_path).items()}
-    run = train(task, data, "bits=2,adapt=layer", 0, torch.device("cpu"))
-    assert run["preset"] == "bits=2,adapt=layer" and run["metric"] is not None and run["bytes_after"] > 0
+    run = train(task, data, preset, 0, torch.device("cpu"))
+    assert run["preset"] == preset and run["metric"] is not None and run["bytes_after"] > 0

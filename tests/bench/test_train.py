@@ -100,7 +100,7 @@ def test_memory_of_a_step_on_a_gpu(torchvision, monkeypatch):
     variant = steps.Variant("default", bench)
     answers = iter([5_000, 105_000])
     monkeypatch.setattr(bench, "device", torch.device("cuda"))
-    monkeypatch.setattr(bench, "forward", lambda scope: torch.ones((), requires_grad=True) * 2)
+    monkeypatch.setattr(bench, "forward", lambda scope, model: torch.ones((), requires_grad=True) * 2)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: next(answers))
@@ -232,3 +232,24 @@ def test_a_missing_package_is_named(model, package, monkeypatch, capsys):
 def test_heading_names_machine_and_versions():
     facts = machine.describe(torch.device("cpu"))
     assert torch.__version__ in machine.heading(facts) and facts["date"] in machine.heading(facts)
+
+
+def test_converted_layers_have_rows_of_their_own(tmp_path, torchvision):
+    command("--model", "resnet50", "--batch", 8, "--convert", "--json", tmp_path / "f.json")
+    command("--model", "bert-large", "--batch", 8, "--preset", "convert:bits=4", "--json", tmp_path / "f.json")
+    rows = rows_in(tmp_path / "f.json")
+    plain, scope, layers = (rows["resnet50", name] for name in ("plain", "default", "convert:default"))
+    assert layers["held_bytes"] < scope["held_bytes"] < plain["held_bytes"] / 4
+    assert layers["cosine"] > 0.9
+    both = rows["resnet50", "convert+scope:default"]
+    assert both["held_bytes"] == layers["held_bytes"]  # the loss is small; there is nothing else
+    converted = rows["bert-large", "convert:bits=4"]
+    assert plain["cosine"] == 1 and 0.97 < converted["cosine"] < 1
+    assert converted["held_bytes"] > rows["bert-large", "plain"]["held_bytes"] / 4  # attention is no layer
+
+
+def test_a_twin_shares_weights_and_gradients():
+    bench = steps.Bench(TINY["bert-large"], torch.device("cpu"), 2)
+    twin = bench.twin()
+    assert twin is not bench.model
+    assert all(a is b for a, b in zip(bench.model.parameters(), twin.parameters(), strict=True))

@@ -95,8 +95,9 @@ def float_elements(kind, n, dtype):
     elif kind == "nonfinite":
         x[n // 2] = (np.nan, np.inf, -np.inf)[n % 3]
     elif kind == "cancelling":
-        large = rng.permutation(np.repeat(rng.standard_normal(-(-n // 2)), 2)[:n] * np.where(np.arange(n) % 2, 1, -1))
-        x = x + large * (2.0**10 if half else 2.0**14)
+        i = np.arange(n)  # opposite at neighbours, and at those 16 on: at neighbouring positions of 1 or 16 channels
+        large = rng.standard_normal(n)[i // 32 * 8 + i // 2 % 8] * (1 - 2 * ((i ^ i >> 4) & 1))
+        x = x + large * (2.0**10 if half else 2.0**18)
     elif kind == "mixed":
         block = np.arange(n) // 64
         x = x * 2.0 ** (block * 5 % 16 - 8) + np.where(block % 3 == 0, 100.0, 0.0)

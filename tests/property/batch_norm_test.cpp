@@ -1,5 +1,5 @@
-// Batch norm on encoded inputs: the bytes are those of encode(), and the numbers those of the formula, in binary64, on
-// what decode() gives.
+// Batch norm on encoded inputs: the bytes are those that encode() makes of normal values, and the numbers those of the
+// formula, in binary64, on what decode() gives.
 #include "actzip/batch_norm.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,8 @@ class Layer {
     positive_.fill(0xA5);
   }
 
-  void forward() {
+  /// `plain`: without weight and bias.
+  void forward(bool plain = false) {
     const DeviceBuffer weight = filled(DType::f32, weight_);
     const DeviceBuffer bias = filled(DType::f32, bias_);
     DeviceBuffer running_mean = filled(DType::f32, Values(mean_.size(), 0.5));
@@ -58,7 +59,8 @@ class Layer {
     workspace.fill(0xFF);  // NaN
     const auto number = [](const DeviceBuffer& buffer) { return reinterpret_cast<float*>(buffer.data()); };
     measure_batch(spec_, shape_, x_.data(),
-                  {number(weight), number(bias), number(running_mean), number(running_variance), kMomentum, kEpsilon},
+                  {plain ? nullptr : number(weight), plain ? nullptr : number(bias), number(running_mean),
+                   number(running_variance), kMomentum, kEpsilon},
                   number(norm_), {workspace.data(), workspace.size(), kDevice}, stream_.get());
     stream_.synchronize();
     running_mean_ = f32_values(running_mean, shape_.channels);
@@ -99,25 +101,25 @@ class Layer {
             f32_values(bias, shape_.channels)};
   }
 
-  /// The same by the formula, from x as decode() gives it.
+  /// The same by the formula, from normal values as decode() gives them.
   [[nodiscard]] Gradients expected(bool with_mask) const {
-    const Values x = restored();
+    const Values normal = restored();
     const Values dy = to_values(shape_.dtype, gradient_.read(0, bytes()));
     const Values y = outputs();
     const auto channels = static_cast<std::size_t>(shape_.channels);
     const auto rows = static_cast<double>(shape_.rows);
-    Gradients result{Values(x.size()), Values(channels), Values(channels)};
+    Gradients result{Values(normal.size()), Values(channels), Values(channels)};
     const auto counts = [&](std::size_t i) { return !with_mask || y[i] > 0.0; };
-    for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t i = 0; i < normal.size(); ++i) {
       if (!counts(i)) continue;
-      result.weight[i % channels] += dy[i] * normalized(x[i], i % channels);
+      result.weight[i % channels] += dy[i] * normal[i];
       result.bias[i % channels] += dy[i];
     }
-    for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t i = 0; i < normal.size(); ++i) {
       const std::size_t c = i % channels;
       const double own = counts(i) ? dy[i] : 0.0;
-      result.x[i] = weight_[c] * inverse_deviation(c) *
-                    (own - result.bias[c] / rows - normalized(x[i], c) * result.weight[c] / rows);
+      result.x[i] =
+          weight_[c] * inverse_deviation(c) * (own - result.bias[c] / rows - normal[i] * result.weight[c] / rows);
     }
     return result;
   }
@@ -127,7 +129,8 @@ class Layer {
     const Values y = outputs();
     for (std::size_t i = 0; i < values.size(); ++i) {
       const bool counts = !with_mask || y[i] > 0.0;
-      values[i] = counts ? affine(values[i], i % static_cast<std::size_t>(shape_.channels)) : 0.0;
+      const std::size_t c = i % static_cast<std::size_t>(shape_.channels);
+      values[i] = counts ? values[i] * weight_[c] + bias_[c] : 0.0;
     }
     return values;
   }
@@ -228,10 +231,12 @@ void check_layer(const ChannelRows& shape, int bits) {
   SCOPED_TRACE(to_string(spec) + " of " + std::string(to_string(shape.dtype)) + ", " + std::to_string(shape.rows) +
                " rows of " + std::to_string(shape.channels));
   Layer layer(shape, spec);
+  layer.forward(/*plain=*/true);
+  const Values normal = layer.outputs();
   layer.forward();
 
   Harness harness(kDevice);
-  ASSERT_EQ(layer.encoding(), harness.encode(spec, dense(shape.dtype, layer.inputs()), {.seed = kSeed}));
+  ASSERT_EQ(layer.encoding(), harness.encode(spec, dense(shape.dtype, normal), {.seed = kSeed}));
   const double rounding = 4.0 * roundoff(shape.dtype) + 1e-5;
   const Values x = layer.inputs();
   const Values y = layer.outputs();

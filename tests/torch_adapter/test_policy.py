@@ -54,6 +54,23 @@ def test_pointwise_operators_after_the_model_are_a_loss():
     assert sites(lambda x: (x - 1).pow(2), image(64, 64))["pow.self"].codec == "rotated:2"  # no model, nothing to go by
 
 
+def test_operators_of_an_attached_model_are_no_loss():
+    """Attached, a session begins inside of the model's forward: what that does after its modules belongs to it."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        def forward(self, x):
+            return F.gelu(self.layer(x))
+
+    model = Net()
+    handle = actzip.attach(model)
+    for _ in range(5):  # the last ones are followed without hooks
+        model(image(64, 64)).sum().backward()
+        assert {site.op: site.codec for site in handle.report().sites}["gelu"] == "rotated:3"
+
+
 @pytest.mark.parametrize("masked", [0.0, -1e9, -torch.inf])
 def test_logarithms_of_probabilities(masked):
     """8 bits, and masked logits do not spoil their neighbours. Sure predictions, so that gradients are differences."""

@@ -113,6 +113,35 @@ TEST_F(AdaptationTest, bits_go_where_they_matter_within_the_average) {
   EXPECT_FALSE(report.sites[3].sensitivity);
 }
 
+TEST_F(AdaptationTest, until_a_plan_the_table_is_asked_for_the_budget) {
+  restart({.bits = 4, .adapt = "layer"});
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:4", "mask", "rotated:4:mask"}));
+  restart({.bits = 5, .adapt = "layer"});
+  step();
+  EXPECT_EQ(codecs()[0], "affine:8:nearest");
+}
+
+TEST_F(AdaptationTest, a_plan_gives_no_site_more_than_the_most) {
+  restart({.bits = 2, .adapt = "layer", .max_bits = 3});
+  step();
+  step();
+  learn(100.0, 1.0, 1.0);
+  step();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:3", "rotated:2", "rotated:1:mask", "shared"}));
+}
+
+TEST_F(AdaptationTest, a_plan_takes_the_codec_that_was_asked_for) {
+  restart({.bits = 2, .adapt = "layer", .codec = "affine:dithered"});
+  step();
+  step();
+  learn(100.0, 1.0, 1.0);
+  step();
+  const Codecs found = codecs();
+  EXPECT_EQ(found[0], "affine:4:dithered");
+  EXPECT_EQ(found[1], "affine:1:dithered");
+}
+
 TEST_F(AdaptationTest, bits_change_again_when_sensitivities_do) {
   restart({.bits = 2, .adapt = "layer"});
   step();

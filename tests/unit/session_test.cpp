@@ -102,7 +102,10 @@ TEST_F(SessionTest, KeepsAndRestores) {
 struct CountingEncoder final : Encoder {
   ConstTensorView view;
   bool takes = true;
+  bool keeps_to_itself = false;
   int asked = 0;
+
+  [[nodiscard]] bool is_private() const override { return keeps_to_itself; }
 
   bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override {
     ++asked;
@@ -130,6 +133,22 @@ TEST_F(SessionTest, AnOperatorMayEncodeForItself) {
     (void)keep("mm", "self", saved);
     EXPECT_EQ(encoder.asked, 1) << "memory that is kept already is not encoded again";
   }
+}
+
+TEST_F(SessionTest, WhatAnOperatorEncodesInsteadIsItsOwn) {
+  const FakeTensor x;
+  const FakeTensor other(4096, 1.0F);
+  CountingEncoder encoder;
+  encoder.view = other.saved().view;
+  encoder.keeps_to_itself = true;
+  SavedTensor saved = x.saved();
+  saved.encoder = &encoder;
+  const Kept own = keep("batch_norm", "input", saved);
+  const Kept plain = keep("addmm", "mat1", x.saved());
+  EXPECT_NE(own.blob, plain.blob);
+  EXPECT_NE(values(own), values(plain));
+  const Kept again = keep("mm", "self", x.saved());
+  EXPECT_EQ(again.blob, plain.blob);
 }
 
 TEST_F(SessionTest, BlobsOutliveTheSession) {

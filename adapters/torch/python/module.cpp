@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "actzip/error.hpp"
+#include "actzip/levels.hpp"
 #include "actzip/policy.hpp"
 #include "actzip/registry.hpp"
 #include "actzip/torch.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
+#include "layers.hpp"
 #include "operators.hpp"
 
 namespace py = pybind11;
@@ -244,9 +246,9 @@ bool learn(const Session& session, const std::vector<std::pair<std::string, doub
   return core.learn(observation);
 }
 
-void set_samples(const Session& session, py::handle indices) {
+void set_samples(const Session& session, py::handle indices, bool learns) {
   if (!THPVariable_Check(indices.ptr())) throw py::type_error("actzip: indices of samples are a tensor");
-  session.impl()->samples->set_next(THPVariable_Unpack(indices.ptr()));
+  session.impl()->samples->set_next(THPVariable_Unpack(indices.ptr()), learns);
 }
 
 /// What is known of each sample of the data set; None before the first step.
@@ -260,6 +262,19 @@ std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
   std::vector<std::tuple<std::string, std::string, std::string>> rows;
   for (const PolicyRow& row : policy_table()) rows.emplace_back(row.operators, row.slots, row.reason);
   return rows;
+}
+
+/// All levels: {"name", "runs_as", ...}, the fields of actzip::Level.
+std::vector<py::dict> level_table() {
+  std::vector<py::dict> table;
+  for (const Level& level : levels()) {
+    using namespace py::literals;  // NOLINT(google-build-using-namespace)
+    table.push_back(py::dict("name"_a = level.name, "runs_as"_a = level.runs_as, "bits"_a = level.bits,
+                             "adapt"_a = level.adapt, "reach"_a = static_cast<int>(level.reach),
+                             "autotune"_a = level.autotune, "empty_cache_below"_a = level.empty_cache_below,
+                             "chunk_bytes"_a = level.chunk_bytes, "strategy"_a = level.strategy));
+  }
+  return table;
 }
 
 }  // namespace
@@ -284,23 +299,38 @@ PYBIND11_MODULE(_C, module) {
   py::class_<Session>(module, "Session")
       .def(py::init([](std::string preset, std::optional<double> bits, std::int64_t min_elems, std::uint64_t seed,
                        bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules,
-                       std::string adapt, std::int64_t interval, bool use_gradient, std::int64_t num_samples) {
-             actzip::SessionOptions options{std::move(preset), bits, min_elems,        seed,     dry,
-                                            std::move(only),   {},   std::move(adapt), interval, use_gradient,
-                                            num_samples};
+                       std::string adapt, std::int64_t interval, bool use_gradient, std::int64_t num_samples,
+                       std::string codec, int max_bits) {
+             actzip::SessionOptions options{std::move(preset),
+                                            bits,
+                                            min_elems,
+                                            seed,
+                                            dry,
+                                            std::move(only),
+                                            {},
+                                            std::move(adapt),
+                                            interval,
+                                            use_gradient,
+                                            num_samples,
+                                            std::move(codec),
+                                            max_bits};
              for (const auto& [sites, keep] : rules) options.rules.push_back({sites, keep});
              return std::make_unique<Session>(options);
            }),
            py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
            py::arg("only"), py::arg("rules"), py::arg("adapt"), py::arg("interval"), py::arg("use_gradient"),
-           py::arg("num_samples"))
+           py::arg("num_samples"), py::arg("codec"), py::arg("max_bits"))
       .def("set_samples", &set_samples)
       .def("sample_factors", &sample_factors)
       .def("hook_pair", &hook_pair)
       .def("module_hooks", &module_hooks)
       .def("look_at_model", &look_at_model)
       .def("watch_model", &watch_model)
+      .def("register_parameters",
+           [](Session& session, const std::vector<at::Tensor>& tensors) { session.register_parameters(tensors); })
       .def("live_bytes", &Session::live_bytes)
+      .def("saves", [](const Session& session) { return session.impl()->core().saves(); })
+      .def("adapts", [](const Session& session) { return session.impl()->core().adapts(); })
       .def("wants_measurement", [](const Session& session) { return session.impl()->core().wants_measurement(); })
       .def("adds_much", [](const Session& session) { return session.impl()->core().adds_much(); })
       .def("set_trial", &set_trial, py::arg("seed"), py::arg("sites"), py::arg("observe"))
@@ -314,6 +344,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
   module.def("stop_listening", &stop_listening);
   module.def("policy_rows", &policy_rows);
+  module.def("levels", &level_table);
+  bind_layers(module);
   module.def("expected_error",
              [](const std::string& codec) { return actzip::expected_error(actzip::parse_spec(codec)); });
 }

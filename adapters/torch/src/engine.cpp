@@ -41,14 +41,16 @@ thread_local std::vector<std::shared_ptr<SessionImpl>> t_scopes;
 
 std::atomic<PythonResolver> g_resolver{nullptr};
 
-std::shared_ptr<SessionImpl> active_session() {
-  const auto& tls = at::SavedTensorDefaultHooks::get_tls_state();
-  if (tls.is_tracing) return nullptr;
-  if (!t_scopes.empty()) return t_scopes.back();
+Saving saving_with(const at::impl::SavedTensorDefaultHooksTLS& tls) {
+  if (tls.is_tracing) return {nullptr, true};
+  if (!t_scopes.empty()) return {t_scopes.back(), false};
+  if (tls.stack.empty()) return {};
   const PythonResolver resolve = g_resolver.load(std::memory_order_acquire);
-  if (resolve == nullptr || tls.stack.empty()) return nullptr;
+  if (resolve == nullptr) return {nullptr, true};
   const auto& pack_hook = tls.stack.top().first;
-  return resolve(pack_hook.ptr(&pack_hook.pyinterpreter()));
+  auto session = resolve(pack_hook.ptr(&pack_hook.pyinterpreter()));
+  const bool is_others = session == nullptr;
+  return {std::move(session), is_others};
 }
 
 class ForwardingEngine final : public Engine {
@@ -57,7 +59,8 @@ class ForwardingEngine final : public Engine {
   ~ForwardingEngine() override { stop(); }
 
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
-    if (auto session = active_session()) return std::make_unique<Hooks>(std::move(session));
+    auto saving = saving_with(at::SavedTensorDefaultHooks::get_tls_state());
+    if (saving.session) return std::make_unique<Hooks>(std::move(saving.session));
     return inner_->get_default_saved_variable_hooks();
   }
 
@@ -89,6 +92,11 @@ class ForwardingEngine final : public Engine {
 Engine* g_engine = nullptr;
 
 }  // namespace
+
+Saving who_saves() {
+  const auto& tls = at::SavedTensorDefaultHooks::get_tls_state();
+  return tls.disabled_error_message ? Saving{nullptr, true} : saving_with(tls);
+}
 
 void install_engine() {
   static const bool installed = [] {

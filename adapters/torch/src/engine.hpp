@@ -13,6 +13,13 @@ namespace actzip::torch {
 /// hooks a saved variable gets, and stays until the process ends.
 void install_engine();
 
+/// Who gets what autograd saves on this thread now.
+struct Saving {
+  std::shared_ptr<SessionImpl> session;  ///< of the innermost scope, if that is ours
+  bool is_others = false;                ///< hooks that are not ours, a transform that forbids hooks, or a tracer
+};
+Saving who_saves();
+
 /// The session behind the top of torch's own stack of Python hooks; null if somebody else pushed it. Called without the
 /// interpreter's lock.
 using PythonResolver = std::shared_ptr<SessionImpl> (*)(PyObject* pack_hook);

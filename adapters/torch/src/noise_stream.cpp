@@ -59,9 +59,11 @@ class Hook final : public FunctionPostHook {
   Node* node_;  ///< owns this hook
 };
 
-/// torch's own nodes are functions of the gradient and what they saved. Others may do anything, and run only once.
+/// torch's own nodes, and ours, are functions of the gradient and what they saved. Others may do anything, and run only
+/// once.
 bool can_run_again(const Node& node) {
-  return std::strstr(typeid(node).name(), "9generated") != nullptr;  // of namespace torch::autograd::generated
+  const char* const name = typeid(node).name();  // of namespace torch::autograd::generated, or one of actzip
+  return std::strstr(name, "9generated") != nullptr || std::strstr(name, "6actzip") != nullptr;
 }
 
 bool any_defined(const NoiseStream::Tensors& tensors) {
@@ -99,6 +101,8 @@ Seed fresh_seed() {
 }
 
 }  // namespace
+
+bool is_trying() { return t_tried != nullptr; }
 
 at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialNoise>& trial) {
   if (t_tried == nullptr || !trial || !(*t_tried == site)) return restored;

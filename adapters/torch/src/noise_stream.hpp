@@ -38,6 +38,9 @@ struct TriedSave {
 /// `restored`, or with the noise of `trial` on it, if it is what this thread tries now.
 at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialNoise>& trial);
 
+/// Whether this thread tries anything now.
+bool is_trying();
+
 class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
  public:
   using Node = ::torch::autograd::Node;

@@ -267,8 +267,20 @@ void stop_listening() {
   auto& listeners = t_state.listeners;
   SessionImpl* session = listeners.back();
   listeners.pop_back();
-  if (listeners.empty()) at::removeCallback(t_state.callback);
+  if (listeners.empty()) {
+    at::removeCallback(t_state.callback);
+    t_state.modules.clear();  // a step may end inside of a module, and its path with the session
+  }
   if (std::ranges::find(listeners, session) == listeners.end()) session->end_step();
+}
+
+bool is_listening(const SessionImpl* session) {
+  return std::ranges::find(t_state.listeners, session) != t_state.listeners.end();
+}
+
+Unheard::Unheard() {
+  if (t_state.listeners.empty() || at::hasGlobalCallbacks()) return;
+  if (at::get_record_function_tls_().sorted_tls_callbacks_.size() == 1) guard_.emplace(false);
 }
 
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters) {

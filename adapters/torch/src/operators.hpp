@@ -3,10 +3,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,18 @@ struct Saver {
 /// step, and ends it when it stops. Gives whether that step needs to know modules.
 bool start_listening(SessionImpl* session);
 void stop_listening();
+
+/// Whether `session` listens on this thread: a scope of it is open.
+bool is_listening(const SessionImpl* session);
+
+/// While it lives nobody listens to this thread's operators; unless others do too, a profiler for instance.
+class Unheard {
+ public:
+  Unheard();
+
+ private:
+  std::optional<at::RecordFunctionGuard> guard_;
+};
 
 /// Who saves `tensor` now, on this thread.
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters);

@@ -38,7 +38,7 @@ NodeKind name_kind(const Node& node) {
   if (std::ranges::find(kScaling, name) != kScaling.end()) return NodeKind::scaling;
   if (std::ranges::find(kArithmetic, name) != kArithmetic.end()) return NodeKind::arithmetic;
   if (std::ranges::find(kSoftmax, name) != kSoftmax.end()) return NodeKind::softmax;
-  if (name == "NativeDropoutBackward0") return NodeKind::dropout;
+  if (name == "NativeDropoutBackward0" || name == "ActzipDropout") return NodeKind::dropout;
   return NodeKind::other;
 }
 

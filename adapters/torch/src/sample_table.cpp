@@ -74,9 +74,10 @@ class SampleTable::Hook final : public ::torch::autograd::FunctionPreHook {
   double share_;
 };
 
-void SampleTable::set_next(const at::Tensor& indices) {
+void SampleTable::set_next(const at::Tensor& indices, bool learns) {
   check_indices(indices, num_samples_);
   const std::lock_guard lock(mutex_);
+  next_learns_ = learns;
   next_ = indices.to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
   if (table_.defined()) upload();
 }
@@ -92,6 +93,7 @@ void SampleTable::upload() {
 void SampleTable::begin_step() {
   const std::lock_guard lock(mutex_);
   count_ = next_.defined() ? next_.numel() : 0;
+  learns_ = next_learns_;
   factors_.reset();
   if (num_samples_ == 0 || table_.defined()) next_.reset();  // else they wait for the table
 }
@@ -113,7 +115,7 @@ BatchSamples SampleTable::batch(c10::Device device) {
 
 void SampleTable::watch(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  if (!factors_.defined() || tensor.dim() == 0 || tensor.size(0) % count_ != 0 || !tensor.grad_fn()) return;
+  if (!learns_ || !factors_.defined() || tensor.dim() == 0 || tensor.size(0) % count_ != 0 || !tensor.grad_fn()) return;
   const auto is_same = [&](const Watched& other) { return other.node == tensor.grad_fn(); };
   if (std::ranges::any_of(watched_, is_same)) return;
   watched_.push_back({tensor.grad_fn(), static_cast<std::uint32_t>(tensor.output_nr())});

@@ -24,7 +24,8 @@ class SampleTable : public std::enable_shared_from_this<SampleTable> {
 
   /// The samples of the coming step: integers on the CPU, in the order of the batch. Throws Error(invalid_spec) for
   /// what is outside the data set. If a step was captured into a graph, its replays see the indices of the last call.
-  void set_next(const at::Tensor& indices);
+  /// Unless it `learns`, what is known of them serves the step, and stays as it is.
+  void set_next(const at::Tensor& indices, bool learns = true);
 
   void begin_step();
 
@@ -57,6 +58,8 @@ class SampleTable : public std::enable_shared_from_this<SampleTable> {
   mutable std::mutex mutex_;     ///< of everything below
   at::Tensor next_;              ///< on the CPU; undefined if nobody has named the samples of the coming step
   std::int64_t count_ = 0;       ///< of this step; 0 if not known
+  bool next_learns_ = true;      ///< the coming step
+  bool learns_ = true;           ///< this step
   at::Tensor table_;             ///< by sample; -1: not seen yet. On the device of the first tensor that asked
   at::Tensor indices_;           ///< of this step, or of the coming one, beside the table
   at::Tensor factors_;           ///< of this step

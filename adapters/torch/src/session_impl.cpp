@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cmath>
@@ -82,14 +83,26 @@ at::Tensor Packed::unpack() const {
   return as_is_.defined() ? as_is_ : restored();
 }
 
+/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
+/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
+/// below.
+std::optional<TriedSave> Packed::tried() const {
+  constexpr double kLeast = 0x1p-14;
+  if (!kept_.trial) return std::nullopt;
+  const TrialNoise& trial = *kept_.trial;
+  return TriedSave{site_, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
+}
+
+at::Tensor Packed::empty_restored(c10::ScalarType type) const {
+  const auto rank = static_cast<std::size_t>(shape_.rank);
+  return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
+                           at::TensorOptions().dtype(type).device(device_));
+}
+
 at::Tensor Packed::restored() const {
   const auto guard = guard_for(device_);
-  if (kept_.how == Keep::shape_only) {
-    // Real memory, never written: a kernel that only looks at the shape may still copy it.
-    const auto rank = static_cast<std::size_t>(shape_.rank);
-    return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
-                             at::TensorOptions().dtype(type_).device(device_));
-  }
+  // Real memory, never written: a kernel that only looks at the shape may still copy it.
+  if (kept_.how == Keep::shape_only) return empty_restored();
   const ProfileRange range("decode", *kept_.site);
   const Allocation values = restore(kept_, current_stream(device_), torch_memory());
   const OwnedStorage& owner = owner_of(values);
@@ -101,6 +114,7 @@ at::Tensor Packed::restored() const {
 bool SessionImpl::begin_step() {
   take_observation();
   session_.begin_step();
+  backward_ran_->store(false, std::memory_order_relaxed);
   samples->begin_step();
   const std::lock_guard lock(mutex_);
   if (open_steps_++ > 0) {
@@ -111,6 +125,19 @@ bool SessionImpl::begin_step() {
   saw_module_ = false;
   is_observed_ = false;
   return !sequence_.begin();
+}
+
+void SessionImpl::begin_layer_step() {
+  begin_step();
+  observe_step();
+  end_step();
+}
+
+void SessionImpl::begin_after_backward() {
+  constexpr int kNoBackward = -1;
+  if (!backward_ran_->load(std::memory_order_relaxed)) return;
+  if (is_listening(this) || ::torch::autograd::get_current_graph_task_id() != kNoBackward) return;
+  begin_layer_step();
 }
 
 bool SessionImpl::observe_step() {
@@ -239,22 +266,41 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   return saved;
 }
 
-namespace {
-
-/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
-/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
-/// below.
-TriedSave tried_save(SiteId site, const TrialNoise& trial) {
-  constexpr double kLeast = 0x1p-14;
-  return {site, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
+Encoding Packed::encoding() const {
+  check_version();
+  return encoding_of(kept_, current_stream(device_), torch_memory());
 }
-
-}  // namespace
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
-  const SiteSequence::Save place = place_of(saver);
+  Packed packed = pack_at(place_of(saver), tensor, saver, {});
+  if (const auto save = packed.tried(); save && is_watched(tensor)) note_tried(*save, stream_);
+  return packed;
+}
+
+Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std::string* module,
+                         const PackHelp& help) {
+  SiteSequence::Save place;
+  {
+    const std::lock_guard lock(mutex_);
+    saw_module_ = true;
+    place.group = &group_of(saver, module);
+    place.id = next_in(*place.group, saver, module);
+  }
+  return pack_at(place, tensor, saver, help);
+}
+
+std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
+  if (!is_watched(tensor)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  return stream_;
+}
+
+Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver,
+                            const PackHelp& help) {
+  const Packed* source = help.source;
   SavedTensor saved = describe(tensor, saver, place);
+  saved.encoder = help.encoder;
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
   if (packed.has_version_) {
@@ -264,19 +310,19 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
   if (saved.role == Role::activation) {
     const auto guard = guard_for(tensor.device());
     const ProfileRange range("encode", session_.site_name(place.id));
-    packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory());
+    packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
+                                 source != nullptr ? &source->kept_ : nullptr);
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   packed.site_ = place.id;
-  if (packed.kept_.trial && is_watched(tensor)) note_tried(tried_save(place.id, *packed.kept_.trial), stream_);
   if (packed.kept_.by_sample && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;
   }
-  packed.shape_ = compact(saved.view.shape);
-  packed.type_ = tensor.scalar_type();
+  packed.shape_ = packed.is_derived() ? source->shape_ : compact(saved.view.shape);
+  packed.type_ = packed.is_derived() ? source->type_ : tensor.scalar_type();
   packed.device_ = tensor.device();
   record_on_current_stream(tensor.storage());
   return packed;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -27,12 +28,28 @@ class Packed {
   /// it was saved, compressed or not.
   [[nodiscard]] at::Tensor unpack() const;
 
+  /// Throws as unpack() does.
+  void check_version() const;
+
   /// The same; with noise on it, while that is tried out in an observed step.
   [[nodiscard]] at::Tensor unpack_as_tried() const { return as_tried(unpack(), site_, kept_.trial); }
 
+  /// Whether its values are kept in few bits, so that others may be derived from them.
+  [[nodiscard]] bool is_encoded() const { return kept_.how == Keep::encoded; }
+  /// Whether it restores the source that it was packed with, from which the tensor is to be computed.
+  [[nodiscard]] bool is_derived() const { return kept_.derived; }
+  /// What an observed step tries out in it, if anything.
+  [[nodiscard]] std::optional<TriedSave> tried() const;
+  /// The bytes themselves, of the source if it is derived; on the current stream. Requires is_encoded().
+  [[nodiscard]] Encoding encoding() const;
+  [[nodiscard]] c10::Device device() const { return device_; }
+  /// Memory for what unpack() would give. Not for what is kept as it is.
+  [[nodiscard]] at::Tensor empty_restored() const { return empty_restored(type_); }
+  /// The same of another type.
+  [[nodiscard]] at::Tensor empty_restored(c10::ScalarType type) const;
+
  private:
   friend class SessionImpl;
-  void check_version() const;
   [[nodiscard]] at::Tensor restored() const;
 
   Kept kept_;
@@ -46,6 +63,12 @@ class Packed {
   c10::Device device_ = c10::kCPU;
 };
 
+/// What a layer knows beside the tensor; mostly nothing.
+struct PackHelp {
+  const Packed* source = nullptr;  ///< see actzip::Session::keep()
+  Encoder* encoder = nullptr;      ///< see actzip::SavedTensor
+};
+
 class SessionImpl {
  public:
   explicit SessionImpl(const SessionOptions& options)
@@ -54,11 +77,22 @@ class SessionImpl {
   /// Gives whether modules are to be watched in this step: see SiteSequence.
   bool begin_step();
   void end_step();
+  /// A step without a scope, in which layers alone keep something.
+  void begin_layer_step();
+  /// The same, if backward of such a layer has run since the last step began, and runs no more: whoever calls layers
+  /// without telling has steps, too.
+  void begin_after_backward();
+  /// Set by the nodes of layers, which may outlive the session.
+  [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& backward_ran() const { return backward_ran_; }
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
   bool take_observation();
   Packed pack(const at::Tensor& tensor);
+  /// The same for a layer, which knows its module and what it saves.
+  Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
+  /// Where layers report what is to be tried out; null unless the step is observed.
+  [[nodiscard]] std::shared_ptr<NoiseStream> observer(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
   const std::shared_ptr<SampleTable> samples;
@@ -85,9 +119,11 @@ class SessionImpl {
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
+  Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
-  std::mutex mutex_;         ///< of everything below
+  std::shared_ptr<std::atomic<bool>> backward_ran_ = std::make_shared<std::atomic<bool>>(true);
+  std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;                   ///< on all threads
   std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come

@@ -161,7 +161,7 @@ def rows_in_use(default: Report, coarse: Report) -> list[PolicyRow]:
 
 def lossy_codec(site: SiteReport, by_name: dict[str, SiteReport]) -> str:
     """Empty if nothing is lost. A ReLU's result has a mask and values only if a layer that shares it reads values."""
-    if site.codec == "shared":
+    if site.codec in ("shared", "derived"):
         keeper = by_name[site.reason.removeprefix("kept by ")]
         return keeper.codec if keeper.codec.startswith(LOSSY) else ""
     return site.codec if site.codec.startswith(LOSSY) and not site.codec.endswith(":mask") else ""

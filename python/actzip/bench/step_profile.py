@@ -43,7 +43,7 @@ def enqueue_ms(variant: Variant, steps: int = 5) -> tuple[float, float]:
         variant.bench.model.zero_grad(set_to_none=True)
         variant.bench.synchronize()
         start = time.perf_counter()
-        loss = variant.bench.forward(variant.scope())
+        loss = variant.bench.forward(variant.scope(), variant.model)
         middle = time.perf_counter()
         loss.backward()
         times.append((middle - start, time.perf_counter() - middle))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import gc
@@ -17,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from ..session import Session
 from .errors import BenchError
 from .models import ModelSpec
-from .presets import options_of
+from .presets import begin, converts
 
 PLAIN, CHECKPOINTING, OFFLOADING = "plain", "checkpointing", "save_on_cpu"
 
@@ -43,18 +44,23 @@ class Bench:
         except torch.OutOfMemoryError as error:
             raise BenchError(f"weights and data do not fit into the memory of {device}: {error}") from error
 
-    def forward(self, scope: AbstractContextManager) -> torch.Tensor:
+    def twin(self) -> nn.Module:
+        """The same model in modules of its own: weights, gradients and buffers are the model's."""
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        return copy.deepcopy(self.model, {id(tensor): tensor for tensor in tensors})
+
+    def forward(self, scope: AbstractContextManager, model: nn.Module | None = None) -> torch.Tensor:
         with torch.autocast(self.device.type, self.spec.autocast, enabled=self.spec.autocast is not None), scope:
-            return self.spec.loss(self.model, *self.data)
+            return self.spec.loss(model or self.model, *self.data)
 
-    def step(self, scope: AbstractContextManager) -> None:
+    def step(self, scope: AbstractContextManager, model: nn.Module | None = None) -> None:
         self.model.zero_grad(set_to_none=True)
-        self.forward(scope).backward()
+        self.forward(scope, model).backward()
 
-    def gradients(self, scope: AbstractContextManager) -> list[torch.Tensor]:
+    def gradients(self, scope: AbstractContextManager, model: nn.Module | None = None) -> list[torch.Tensor]:
         """Of a step that draws the same dropout masks each time."""
         torch.manual_seed(1)
-        self.step(scope)
+        self.step(scope, model)
         found = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         self.model.zero_grad(set_to_none=True)
         return found
@@ -69,7 +75,10 @@ class Variant:
 
     def __init__(self, name: str, bench: Bench) -> None:
         self.name, self.bench = name, bench
-        self.session = None if name in (PLAIN, CHECKPOINTING, OFFLOADING) else Session(bench.model, **options_of(name))
+        self.model = bench.twin() if converts(name) else bench.model
+        self.session: Session | None = None
+        if name not in (PLAIN, CHECKPOINTING, OFFLOADING):
+            self.session, self._scope = begin(self.model, name)
 
     def scope(self) -> AbstractContextManager:
         if self.name == PLAIN:
@@ -78,10 +87,13 @@ class Variant:
             return checkpointed(self.bench.spec.blocks(self.bench.model))
         if self.name == OFFLOADING:
             return torch.autograd.graph.save_on_cpu(pin_memory=self.bench.device.type == "cuda")
-        return self.session
+        return self._scope
 
     def step(self) -> None:
-        self.bench.step(self.scope())
+        self.bench.step(self.scope(), self.model)
+
+    def gradients(self) -> list[torch.Tensor]:
+        return self.bench.gradients(self.scope(), self.model)
 
     def memory(self) -> Memory:
         """Makes a step. Sessions learn in their first two: ask in the third."""
@@ -92,21 +104,22 @@ class Variant:
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-        loss = self.bench.forward(self.scope())
+        loss = self.bench.forward(self.scope(), self.model)
         held = torch.cuda.memory_allocated(device) - before - self._weight_casts()
         loss.backward()
         return Memory(held, torch.cuda.max_memory_allocated(device) - before)
 
     def _reported(self) -> int | None:
         """Without an allocator to ask: what sessions count. They know nothing of the other ways."""
-        if self.session is not None:
+        if self.name in (CHECKPOINTING, OFFLOADING):
+            return None
+        if self.session is not None and self._scope is self.session:
             self.step()
             return self.session.report().bytes_after
-        if self.name != PLAIN:
-            return None
-        dry = Session(self.bench.model, dry=True)
-        self.bench.step(dry)
-        return dry.report().bytes_before
+        rest = Session(self.model, dry=True)  # what no session of the variant's keeps: all, or what is no layer
+        self.bench.step(rest, self.model)
+        by_layers = self.session.report().bytes_after if self.session else 0
+        return by_layers + rest.report().bytes_before
 
     def _weight_casts(self) -> int:
         """Bytes of the 16-bit copies of weights that autocast makes and backward holds: they are no activations.

@@ -16,6 +16,7 @@ import torch
 
 from . import devices, machine, models, results, step_profile
 from .errors import BenchError
+from .presets import LAYERS, LAYERS_IN_SCOPE, converts
 from .presets import check as check_preset
 from .results import Row
 from .steps import (CHECKPOINTING, OFFLOADING, PLAIN, Bench, Variant, cosine, fits_host, free_memory, seconds_per_step,
@@ -33,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", action="append", metavar="PRESET",
                         help="of actzip.Session: default, exact, a codec, or options as in bits=2,adapt=layer; "
                              "may be given several times")
+    parser.add_argument("--convert", action="store_true",
+                        help="also each preset with converted layers (convert:P), and with a scope around them for the "
+                             "rest (convert+scope:P); both may be given to --preset as well")
     parser.add_argument("--baselines", action="store_true", help="also checkpointing of each block, and save_on_cpu")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="times that each way takes its turn (7)")
     parser.add_argument("--batch", type=int, metavar="N", help="images, sequences or nodes instead of the model's own")
@@ -44,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     device = devices.chosen(options.device)
     presets = list(dict.fromkeys(options.preset or ["default"]))
+    if options.convert:
+        presets += [kind + preset for preset in presets for kind in (LAYERS, LAYERS_IN_SCOPE) if not converts(preset)]
     specs = {name: models.named(name) for name in options.model}
     check(options, presets)
     facts, run_id = machine.describe(device), results.new_run()
@@ -125,7 +131,7 @@ class Comparison:
             variant.step()
             memory = variant.memory()
             row.held_bytes, row.peak_bytes = memory.held, memory.peak
-            gradients = self.bench.gradients(variant.scope())
+            gradients = variant.gradients()
             if way == PLAIN:
                 exact[:] = gradients
             row.cosine = cosine(gradients, exact) if exact else None

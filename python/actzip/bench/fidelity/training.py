@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ... import Session
-from ..presets import options_of
+from .. import presets
 from ..tasks import Task, learning_rate
 
 PLAIN = "plain"  #: in place of a preset: no session at all
@@ -45,13 +45,15 @@ def train(
     """
     torch.manual_seed(seed)
     trial = task.start(data, seed, device)
-    session = None if preset == PLAIN else Session(trial.model, seed=seed, **options_of(preset))
+    session, scope = None, contextlib.nullcontext()
+    if preset != PLAIN:
+        session, scope = presets.begin(trial.model, preset, seed=seed)
     schedule = learning_rate(trial)
     losses: list[float] = []
     waiting: list[torch.Tensor] = []
     begin = time.perf_counter()
     for step, batch in zip(range(1, trial.steps + 1), trial.batches):
-        with session or contextlib.nullcontext():
+        with scope:
             loss = trial.loss(batch)
         trial.optimizer.zero_grad()
         loss.backward()

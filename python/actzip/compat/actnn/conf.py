@@ -1,0 +1,148 @@
+"""ActNN's configuration and levels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ... import _C
+from ...levels import LEVELS
+from ..config import GROUP_SIZES, Config, Field, codec_of_groups, is_flag, is_group_size
+
+_FLAG = (is_flag, "True, False")
+
+
+def _is_bits(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 1 <= value <= 8
+
+
+def _is_list_of_bits(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > 0 and all(map(_is_bits, value))
+
+
+def _is_amount(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and value >= 0)
+
+
+def _from_environment(name: str) -> bool:
+    return os.environ.get(name, "False") == "True"
+
+
+FIELDS = {
+    "compress_activation": Field(True, *_FLAG),
+    "activation_compression_bits": Field([2, 8, 8], _is_list_of_bits, "a list of bits, 1 to 8, by a layer's group"),
+    "pergroup": Field(True, *_FLAG),
+    "perlayer": Field(True, *_FLAG),
+    "initial_bits": Field(8, lambda value: value in (1, 2, 3, 4, 8), "1, 2, 3, 4, 8"),
+    "stochastic": Field(True, *_FLAG),
+    "training": Field(True, *_FLAG),
+    "group_size": Field(256, is_group_size, GROUP_SIZES),
+    "use_gradient": Field(False, *_FLAG),
+    "adaptive_conv_scheme": Field(True, *_FLAG),
+    "adaptive_bn_scheme": Field(True, *_FLAG),
+    "simulate": Field(False, *_FLAG, gone="every width is packed on every device"),
+    "enable_quantized_bn": Field(True, *_FLAG),
+    "empty_cache_threshold": Field(None, _is_amount, "a part of the reserved memory, 0 to 1, or None"),
+    "pipeline_threshold": Field(None, _is_amount, "bytes, or None"),
+    "cudnn_benchmark_conv2d": Field(True, *_FLAG),
+    "swap": Field(False, *_FLAG),
+    "debug_memory_model": Field(_from_environment("DEBUG_MEM"), *_FLAG),
+    "debug_speed": Field(_from_environment("DEBUG_SPEED"), *_FLAG),
+    "debug_memory_op_forward": Field(False, *_FLAG, gone="actnn.session_of(model).report() shows bytes by layer"),
+    "debug_memory_op_backward": Field(False, *_FLAG, gone="actnn.session_of(model).live_bytes falls in backward"),
+    "debug_remove_bn": Field(False, *_FLAG, gone="put torch.nn.Identity in place of the layers"),
+    "debug_remove_relu": Field(False, *_FLAG, gone="put torch.nn.Identity in place of the layers"),
+}
+
+_FIXED = {"adaptive_conv_scheme": False, "adaptive_bn_scheme": False}
+_CAPPED = {"cudnn_benchmark_conv2d": LEVELS["actnn:L3.1"].autotune,
+           "empty_cache_threshold": LEVELS["actnn:L3.1"].empty_cache_below,
+           "pipeline_threshold": LEVELS["actnn:L3.1"].chunk_bytes}
+_LEVELS: dict[str, dict[str, Any]] = {
+    "L0": {"compress_activation": False, **_FIXED},
+    "L1": {"activation_compression_bits": [4], "enable_quantized_bn": False, **_FIXED},
+    "L2": {"activation_compression_bits": [4], **_FIXED},
+    "L2.5": {"perlayer": False},
+    "L3": {},
+    "L3.1": _CAPPED,
+    "L4": {"swap": True, **_CAPPED},
+    "L5": {"swap": True, **_CAPPED},
+    "swap": {"swap": True, "compress_activation": False, **_CAPPED, **_FIXED},
+}
+
+config = Config("actnn", FIELDS)
+
+
+def set_optimization_level(level: str) -> None:
+    """Sets the fields of a level; those that another one has set are reset."""
+    if level not in _LEVELS:
+        raise ValueError(f"actnn level {level!r} (allowed: {', '.join(_LEVELS)})")
+    config.set_level(level, _LEVELS[level])
+
+
+def preset() -> str:
+    """The level that the fields amount to, as a preset of actzip."""
+    return f"actnn:{config.level or _level_of_fields()}"
+
+
+def _level_of_fields() -> str:
+    if not config.compress_activation:
+        return "swap" if config.swap else "L0"
+    if not config.adaptive_conv_scheme and not config.adaptive_bn_scheme:
+        return "L2"
+    if config.swap:
+        return "L4"
+    return "L3" if config.perlayer else "L2.5"
+
+
+def bits_of(group: int) -> float:
+    """Of a layer's ``group=``; a list that is too short goes on as it ends."""
+    bits = config.activation_compression_bits
+    return bits[min(group, len(bits) - 1)]
+
+
+def session_options(groups: Mapping[str, int], num_samples: int) -> dict[str, Any]:
+    """For :class:`actzip.Session`. `groups`: those of layers, by name, where it is not 0."""
+    name = preset()
+    options: dict[str, Any] = {"preset": name}
+    if not LEVELS[name].bits:
+        return options
+    options["bits"] = bits_of(0)
+    options["codec"] = codec_of_groups(config.group_size if config.pergroup else 1024,
+                                       "" if config.stochastic else "nearest")
+    options["rules"] = dict(_rules(groups, LEVELS[name].adapt != ""))
+    if not LEVELS[name].adapt:
+        return options
+    options["max_bits"] = config.initial_bits
+    if config.use_gradient:
+        options.update(use_gradient=True, num_samples=num_samples)
+    return options
+
+
+def _rules(groups: Mapping[str, int], adapts: bool) -> Iterator[tuple[str, str]]:
+    """What the fields say about some layers."""
+    if not config.enable_quantized_bn:
+        yield from ((site, "as is") for site in _sites_of("native_batch_norm*"))
+    for module, group in groups.items():
+        yield f"{module}: *", _fixed_codec(bits_of(group))
+    if adapts and not config.adaptive_conv_scheme:
+        for site in (*_sites_of("convolution*"), *_sites_of("addmm")):
+            yield site, _fixed_codec(bits_of(0))
+    if adapts and not config.adaptive_bn_scheme:
+        yield from ((site, _fixed_codec(bits_of(0))) for site in _sites_of("native_batch_norm*"))
+
+
+def _sites_of(operator: str) -> list[str]:
+    """Patterns for the row of the policy that names `operator` first of all."""
+    operators, slots, _ = next(row for row in _C.policy_rows() if operator in row[0].split())
+    return [f"{name}.{slot}" for name in operators.split() for slot in slots.split()]
+
+
+def _fixed_codec(bits: float) -> str:
+    """Of so many bits, or of the next more."""
+    whole = next(width for width in (1, 2, 3, 4, 8) if width >= bits)
+    return "affine:8:nearest" if whole == 8 else f"rotated:{whole}"
+
+
+set_optimization_level("L3")

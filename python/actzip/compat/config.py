@@ -1,0 +1,105 @@
+"""Configuration as both libraries have it: an object with fields that anybody sets, and levels that set several."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+
+def _anything(_: Any) -> bool:
+    return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One field. `gone` says what serves its purpose here; setting the field then says so, once."""
+
+    default: Any
+    takes: Callable[[Any], bool] = _anything
+    allowed: str = ""
+    gone: str = ""
+
+
+class Config:
+    """Fields with their defaults; what is not known is refused.
+
+    >>> config = Config("gact", {"group_size": Field(256)})
+    >>> config.group_size = 128
+    >>> config.groupsize = 64
+    Traceback (most recent call last):
+        ...
+    AttributeError: gact.config has no field 'groupsize': did you mean group_size? (allowed: group_size)
+    """
+
+    def __init__(self, library: str, fields: Mapping[str, Field]) -> None:
+        vars(self).update(_library=library, _fields=dict(fields), _said=set(), _level=None)
+        self.reset()
+
+    def reset(self) -> None:
+        """All fields as they were at first."""
+        vars(self).update({name: copy.copy(field.default) for name, field in self._fields.items()}, _level=None)
+
+    def set_level(self, level: str, fields: Mapping[str, Any]) -> None:
+        """Resets what another level has set, sets `fields`, and remembers the level's name while they stay."""
+        self.reset()
+        vars(self).update({name: copy.copy(value) for name, value in fields.items()})
+        vars(self)["_level"] = (level, self.snapshot())
+
+    @property
+    def level(self) -> str | None:
+        """The level that was set, if no field has been changed since."""
+        if self._level is None or self._level[1] != self.snapshot():
+            return None
+        return self._level[0]
+
+    def snapshot(self, without: Collection[str] = ()) -> tuple[Any, ...]:
+        """All values, but for some; equal if nothing has changed, inside of lists too."""
+        values = (vars(self)[name] for name in self._fields if name not in without)
+        return tuple(tuple(value) if isinstance(value, list) else value for value in values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        field = self._fields.get(name)
+        if field is None:
+            raise AttributeError(self._unknown(name))
+        if not field.takes(value):
+            raise ValueError(f"{self._library}.config.{name} = {value!r} (allowed: {field.allowed})")
+        if field.gone and value != field.default and name not in self._said:
+            self._said.add(name)
+            warnings.warn(f"{self._library}.config.{name} has no effect in actzip: {field.gone}", stacklevel=2)
+        vars(self)[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle ask for what may not be there
+            raise AttributeError(name)
+        raise AttributeError(self._unknown(name))
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._fields, n=1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        return f"{self._library}.config has no field '{name}'{hint} (allowed: {', '.join(self._fields)})"
+
+    def __repr__(self) -> str:
+        return f"{self._library}.config({', '.join(f'{name}={vars(self)[name]!r}' for name in self._fields)})"
+
+
+def is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def is_group_size(value: Any) -> bool:
+    return value in (32, 64, 128, 256, 512, 1024)
+
+
+#: What is_group_size() takes.
+GROUP_SIZES = "32, 64, 128, 256, 512, 1024"
+
+
+def codec_of_groups(group_size: int, rounding: str = "") -> str:
+    """For :class:`actzip.Session`: the codec that has such groups; `rotated` where it can be."""
+    if rounding or group_size not in (128, 256):
+        return "affine" + (f":{rounding}" if rounding else "") + f":group={group_size}"
+    return "" if group_size == 256 else f"rotated:group={group_size}"

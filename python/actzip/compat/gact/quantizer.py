@@ -1,0 +1,23 @@
+"""The part of GACT's controller that is told which tensors are no activations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from ...session import Session
+
+
+class Quantizer:
+    """Told by a script before it trains; the model's own parameters are known anyway."""
+
+    def __init__(self) -> None:
+        self._tensors: list[torch.Tensor] = []
+
+    def filter_tensors(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """These are kept as they are, wherever they are saved: pairs of a name and a tensor."""
+        self._tensors += [tensor for _, tensor in pairs]
+
+    def tell(self, session: Session) -> None:
+        session._core.register_parameters(self._tensors)

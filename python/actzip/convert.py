@@ -1,0 +1,195 @@
+"""A model whose layers keep compressed what their backward needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from . import _C
+from . import nn as compressed
+from .nn.binding import Binding, CompressedLayer
+from .levels import chunk_bytes_of
+from .session import Session
+
+#: torch's class and ours.
+LAYERS: dict[type[nn.Module], type[nn.Module]] = {
+    getattr(nn, name): getattr(compressed, name) for name in compressed.__all__}
+
+
+class Conversion:
+    """What :func:`convert` did with a model. Prints as a list; copies of the model share it."""
+
+    def __init__(self, session: Session, derive: bool, pipeline_threshold: int) -> None:
+        self.session = session
+        self.derive, self.pipeline_threshold = derive, pipeline_threshold
+        self.converted: dict[str, str] = {}  #: by path: the class that a module has now
+        self.left: dict[str, str] = {}  #: by path: why a module that is a layer of torch's was not converted
+
+    def make_layer(self, name: str) -> _C.Layer:
+        return _C.Layer(name, self.session._core, derive=self.derive, pipeline_threshold=self.pipeline_threshold)
+
+    def __str__(self) -> str:
+        lines = [f"{path or '(model)'}: {what}" for path, what in self.converted.items()]
+        lines += [f"{path or '(model)'}: left as it is, {why}" for path, why in self.left.items()]
+        return "\n".join(lines)
+
+    def __copy__(self) -> Conversion:
+        return self
+
+    def __deepcopy__(self, _: dict) -> Conversion:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return _unpickle, (self.session.options, self.derive, self.pipeline_threshold, self.converted, self.left)
+
+
+def _unpickle(options: dict[str, Any], derive: bool, pipeline_threshold: int, converted: dict[str, str],
+              left: dict[str, str]) -> Conversion:
+    conversion = Conversion(Session(**options), derive, pipeline_threshold)
+    conversion.converted, conversion.left = converted, left
+    return conversion
+
+
+class StepHook:
+    """Before the forward of a whole model: what its layers keep from here on belongs to a new step."""
+
+    def __init__(self, conversion: Conversion) -> None:
+        self.conversion = conversion
+
+    def __call__(self, *_: object) -> None:
+        # Evaluation keeps nothing, and the report stays that of training.
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self.conversion.session._begin_layers()
+
+
+class StepEndHook:
+    """After it: a session that keeps statistics of samples looks at the last layers."""
+
+    def __init__(self, conversion: Conversion) -> None:
+        self.conversion = conversion
+
+    def __call__(self, *_: object) -> None:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            _C.end_step(self.conversion.session._core)
+
+
+def convert(model: nn.Module, session: Session | None = None, *, derive: bool = True,
+            pipeline_threshold: int | None = None, **options: Any) -> nn.Module:
+    """Puts layers of :mod:`actzip.nn` in the place of torch's, in ``model`` itself, and gives it back.
+
+    Weights, buffers, hooks, parametrisations and training flags stay where they are: each module gets another class,
+    and nothing else. Subclasses of torch's layers are left alone; ``conversion_of(model)`` names them. What is not a
+    layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
+    (``with actzip.session_of(model):``) to compress that as well.
+
+    Args:
+        model: any module. A model that is converted already is converted anew.
+        session: what keeps for the layers, and reports; made with ``options`` if not given.
+        derive: compute the input of a convolution or linear layer that follows a norm, perhaps with a ReLU between,
+            from what the norm keeps, instead of keeping it.
+        pipeline_threshold: a convolution whose gradient and twice its input take more bytes than this runs backward in
+            chunks of the batch, with a smaller workspace. 0: never. None: what the session's level says, if it is one.
+        options: of :class:`actzip.Session`.
+
+    >>> import torch, actzip
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU())
+    >>> actzip.convert(model)[0]
+    actzip.Conv2d(3, 16, kernel_size=(3, 3), stride=(1, 1))
+    >>> model(torch.randn(8, 3, 32, 32)).sum().backward()
+    >>> actzip.session_of(model).report().bytes_after > 0
+    True
+    """
+    if session is not None and options:
+        raise ValueError(f"convert: a session and options for one ({', '.join(options)}) (allowed: either)")
+    if pipeline_threshold is not None and pipeline_threshold < 0:
+        raise ValueError(f"convert: pipeline_threshold {pipeline_threshold} (allowed: 0 or more bytes)")
+    restore(model)
+    session = session or Session(model, **options)
+    if pipeline_threshold is None:
+        pipeline_threshold = chunk_bytes_of(session.options["preset"])
+    conversion = Conversion(session, derive, pipeline_threshold)
+    for path, module in model.named_modules():
+        _convert_module(module, path, conversion)
+    model.register_forward_pre_hook(StepHook(conversion), prepend=True)
+    if conversion.session.options["use_gradient"]:
+        model.register_forward_hook(StepEndHook(conversion), always_call=True)
+    return model
+
+
+def _convert_module(module: nn.Module, path: str, conversion: Conversion) -> None:
+    replacement = _replacement(type(module), module)
+    if replacement is None:
+        if isinstance(module, tuple(LAYERS)):
+            conversion.left[path] = f"{type(module).__name__} is a class of its own"
+        return
+    module.__class__ = replacement
+    module._actzip = Binding(conversion, path)
+    conversion.converted[path] = module._get_name()
+
+
+def _replacement(cls: type[nn.Module], module: nn.Module) -> type[nn.Module] | None:
+    if cls in LAYERS:
+        return LAYERS[cls]
+    if issubclass(cls, CompressedLayer):
+        return cls  # made by hand; it is bound
+    if parametrize.is_parametrized(module) and cls.__bases__[0] in LAYERS:
+        return _rebased(cls, LAYERS[cls.__bases__[0]])
+    if cls.__module__ == "transformers.activations":
+        from .nn import transformers
+        return transformers.replacement(module)
+    return None
+
+
+def _rebased(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
+    """torch makes a class for each parametrized module; the same one on another base."""
+    own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+    return type(cls)(cls.__name__, (base,), own)
+
+
+def restore(model: nn.Module) -> nn.Module:
+    """Undoes :func:`convert`: the modules are torch's again. Weights, buffers and pending backwards stay."""
+    originals = {ours: theirs for theirs, ours in LAYERS.items()}
+    if "actzip.nn.transformers" in sys.modules:
+        originals |= sys.modules["actzip.nn.transformers"].ORIGINALS
+    for module in model.modules():
+        _remove_hooks(module)
+        if not isinstance(module, CompressedLayer):
+            continue
+        module.__dict__.pop("_actzip", None)
+        cls = type(module)
+        if cls in originals:
+            module.__class__ = originals[cls]
+        elif parametrize.is_parametrized(module) and cls.__bases__[0] in originals:
+            module.__class__ = _rebased(cls, originals[cls.__bases__[0]])
+    return model
+
+
+def _remove_hooks(module: nn.Module) -> None:
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key in [key for key, hook in hooks.items() if isinstance(hook, (StepHook, StepEndHook))]:
+            del hooks[key]
+            module._forward_hooks_always_called.pop(key, None)
+
+
+def _bindings(model: nn.Module) -> Iterator[Binding]:
+    for module in model.modules():
+        binding = module.__dict__.get("_actzip")
+        if binding is not None and binding.conversion is not None:
+            yield binding
+
+
+def conversion_of(model: nn.Module) -> Conversion:
+    """What :func:`convert` did with ``model``; for a part of one, what it did with the whole."""
+    for binding in _bindings(model):
+        return binding.conversion
+    raise ValueError(f"conversion_of: no layer of this {type(model).__name__} is converted (actzip.convert(model))")
+
+
+def session_of(model: nn.Module) -> Session:
+    """The session that keeps for the layers of a converted model."""
+    return conversion_of(model).session

@@ -1,0 +1,150 @@
+#include "actzip/levels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "actzip/error.hpp"
+#include "session/operator_names.hpp"
+
+namespace actzip {
+
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+constexpr std::array kLevels = {
+    Level{.name = "actnn:L0",
+          .runs_as = "actnn:L0",
+          .reach = LevelReach::nothing,
+          .strategy = "values as they are; masks and indices in few bits"},
+    Level{.name = "actnn:L1",
+          .runs_as = "actnn:L1",
+          .reach = LevelReach::layers,
+          .bits = 4,
+          .strategy = "inputs of convolutions and linear layers"},
+    Level{.name = "actnn:L2", .runs_as = "actnn:L2", .bits = 4, .strategy = "everything"},
+    Level{.name = "actnn:L2.5",
+          .runs_as = "actnn:L2.5",
+          .bits = 2,
+          .adapt = "sample",
+          .strategy = "everything, more bits for some samples"},
+    Level{.name = "actnn:L3",
+          .runs_as = "actnn:L3",
+          .bits = 2,
+          .adapt = "sample+layer",
+          .strategy = "everything, more bits for some samples and layers"},
+    Level{.name = "actnn:L3.1",
+          .runs_as = "actnn:L3.1",
+          .bits = 2,
+          .adapt = "sample+layer",
+          .autotune = false,
+          .empty_cache_below = 0.2,
+          .chunk_bytes = 3 * kGiB,
+          .strategy = "as L3, and less memory beside the activations"},
+    Level{.name = "actnn:L4",
+          .runs_as = "actnn:L3",
+          .bits = 2,
+          .adapt = "sample+layer",
+          .strategy = "as L3, codes in host memory"},
+    Level{.name = "actnn:L5",
+          .runs_as = "actnn:L3",
+          .bits = 2,
+          .adapt = "sample+layer",
+          .strategy = "as L4, and defragmentation"},
+    Level{.name = "actnn:swap",
+          .runs_as = "actnn:L0",
+          .reach = LevelReach::nothing,
+          .strategy = "values as they are, in host memory"},
+    Level{.name = "gact:L0",
+          .runs_as = "gact:L0",
+          .reach = LevelReach::nothing,
+          .strategy = "values as they are; masks and indices in few bits"},
+    Level{.name = "gact:L1", .runs_as = "gact:L1", .bits = 4, .strategy = "everything"},
+    Level{.name = "gact:L1.1", .runs_as = "gact:L1.1", .bits = 8, .strategy = "everything"},
+    Level{.name = "gact:L1.2", .runs_as = "gact:L1.2", .bits = 2, .strategy = "everything"},
+    Level{.name = "gact:L2",
+          .runs_as = "gact:L2",
+          .bits = 4,
+          .adapt = "layer",
+          .strategy = "everything, more bits for some tensors"},
+    Level{.name = "gact:L2.1",
+          .runs_as = "gact:L2.1",
+          .bits = 3,
+          .adapt = "layer",
+          .strategy = "everything, more bits for some tensors"},
+    Level{.name = "gact:L2.2",
+          .runs_as = "gact:L2.2",
+          .bits = 2,
+          .adapt = "layer",
+          .strategy = "everything, more bits for some tensors"},
+    Level{.name = "gact:L3",
+          .runs_as = "gact:L2",
+          .bits = 4,
+          .adapt = "layer",
+          .strategy = "as L2, codes in host memory"},
+    Level{.name = "gact:swap",
+          .runs_as = "gact:L0",
+          .reach = LevelReach::nothing,
+          .strategy = "values as they are, in host memory"},
+    Level{.name = "gact:L4bit-swap", .runs_as = "gact:L1", .bits = 4, .strategy = "as L1, codes in host memory"},
+};
+
+/// Of the codec that the policy would take for so many bits.
+std::string codec_for(double bits) {
+  if (bits == 8.0) return "affine:8:nearest";
+  if (bits >= 1.0 && bits <= 4.0 && std::trunc(bits) == bits) return fmt::format("rotated:{}", bits);
+  throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} for layers alone (allowed: 1, 2, 3, 4, 8)", bits));
+}
+
+void add_rules(std::vector<Rule>& rules, std::string_view operators, const std::string& codec) {
+  while (!operators.empty()) {
+    const std::size_t end = std::min(operators.find(' '), operators.size());
+    rules.push_back({fmt::format("{}.*", operators.substr(0, end)), codec});
+    operators.remove_prefix(std::min(end + 1, operators.size()));
+  }
+}
+
+std::string names_of(std::string_view family) {
+  std::string names;
+  for (const Level& level : kLevels) {
+    if (level.name.starts_with(family)) names += fmt::format("{}{}", names.empty() ? "" : ", ", level.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const Level> levels() { return kLevels; }
+
+const Level* find_level(std::string_view preset) {
+  const auto found = std::ranges::find(kLevels, preset, &Level::name);
+  if (found != kLevels.end()) return &*found;
+  for (const std::string_view family : {"actnn:", "gact:"}) {
+    if (!preset.starts_with(family)) continue;
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: level '{}' (allowed: {})", preset, names_of(family)));
+  }
+  return nullptr;
+}
+
+SessionOptions written_out(SessionOptions options) {
+  const Level* level = find_level(options.preset);
+  if (level == nullptr) return options;
+  options.preset = level->reach == LevelReach::everything ? "default" : "exact";
+  if (level->reach == LevelReach::nothing) return options;
+  const double bits = options.bits.value_or(level->bits);
+  if (level->reach == LevelReach::everything) {
+    options.bits = bits;
+    if (options.adapt.empty()) options.adapt = level->adapt;
+    return options;
+  }
+  options.bits.reset();
+  add_rules(options.rules, session::kConvolutions, codec_for(bits));
+  add_rules(options.rules, session::kLinear, codec_for(bits));
+  return options;
+}
+
+}  // namespace actzip

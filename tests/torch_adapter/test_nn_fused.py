@@ -1,0 +1,165 @@
+"""Batch norms that encode, normalise and differentiate in passes of their own: CUDA alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import actzip
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def images(channels=64, dtype=torch.bfloat16, seed=0):
+    torch.manual_seed(seed)
+    x = torch.randn(16, channels, 12, 12, device="cuda", dtype=dtype) + 0.5
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def names_below(tensor):
+    """The nodes behind a result, by name."""
+    found, waiting = [], [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None:
+            continue
+        found.append(node.name())
+        waiting += [next_node for next_node, _ in node.next_functions]
+    return found
+
+
+def block(channels=64, inplace=True):
+    return nn.Sequential(
+        nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(inplace=inplace),
+        nn.Conv2d(channels, channels, 1, bias=False), nn.BatchNorm2d(channels),
+    ).cuda().to(memory_format=torch.channels_last)
+
+
+def gradients(model, x, steps=1):
+    for _ in range(steps):
+        model.zero_grad()
+        given = x.clone().requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled=x.dtype != torch.float32):
+            result = model(given)
+        (result.float() * target(result)).mean().backward()
+    return result.detach(), [given.grad, *(parameter.grad for parameter in model.parameters())]
+
+
+def target(result):
+    generator = torch.Generator("cuda").manual_seed(3)
+    return torch.randn(result.shape, device="cuda", generator=generator)
+
+
+def cosine(a, b):
+    return torch.nn.functional.cosine_similarity(a.flatten().double(), b.flatten().double(), 0).item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("inplace", [True, False])
+def test_gradients_are_torchs_but_for_the_noise(dtype, inplace):
+    plain = block(inplace=inplace)
+    ours = actzip.convert(copy.deepcopy(plain), bits=4)
+    x = images(dtype=dtype)
+    for _ in range(3):  # the second batch norm learns that a ReLU follows the first
+        expected, wanted = gradients(plain, x)
+        result, found = gradients(ours, x)
+        torch.testing.assert_close(result, expected, rtol=2e-2, atol=5e-2)
+        for a, b in zip(found, wanted, strict=True):
+            assert cosine(a, b) > 0.97
+    for a, b in zip(ours.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_errors_average_out():
+    plain = block()
+    ours = actzip.convert(copy.deepcopy(plain), bits=2)
+    x = images()
+    _, wanted = gradients(plain, x)
+    sums = [torch.zeros_like(gradient, dtype=torch.float64) for gradient in wanted]
+    single = 0.0
+    for _ in range(64):
+        found = gradients(ours, x)[1]
+        single = cosine(found[1], wanted[1])
+        for total, gradient in zip(sums, found, strict=True):
+            total += gradient
+    assert cosine(sums[1], wanted[1]) > max(0.995, single)
+
+
+def test_a_relu_in_place_and_its_batch_norm_are_one_node():
+    model = actzip.convert(block())
+    with torch.autocast("cuda", torch.bfloat16):
+        assert "ActzipBatchNormRelu" in names_below(model(images()))
+    model = actzip.convert(block(inplace=False))
+    with torch.autocast("cuda", torch.bfloat16):
+        found = names_below(model(images()))
+    assert "ActzipBatchNormRelu" not in found and "ActzipRelu" in found
+
+
+def test_who_used_the_norm_before_gets_its_gradient_too():
+    norm, relu = nn.BatchNorm2d(64).cuda(), nn.ReLU(inplace=True)
+    x = images(dtype=torch.float32)
+
+    def run(norm, relu):
+        norm.zero_grad()
+        given = x.clone().requires_grad_()
+        y = norm(given)
+        doubled = y * 2.0
+        z = relu(y)
+        (z * target(z) + doubled * target(z).flip(0)).sum().backward()
+        return [given.grad, norm.weight.grad, norm.bias.grad]
+
+    wanted = run(norm, relu)
+    ours = actzip.convert(nn.ModuleList([copy.deepcopy(norm), copy.deepcopy(relu)]), bits=4)
+    for a, b in zip(run(*ours), wanted, strict=True):
+        assert cosine(a, b) > 0.97
+
+
+def test_a_hook_between_the_two_is_heeded():
+    norm, relu = actzip.convert(nn.ModuleList([nn.BatchNorm2d(64).cuda(), nn.ReLU(inplace=True)]), bits=4)
+    y = norm(images(dtype=torch.float32).requires_grad_())
+    seen = []
+    y.register_hook(lambda gradient: seen.append(gradient.shape))
+    relu(y).sum().backward()
+    assert len(seen) == 1
+
+
+def test_bytes_are_those_of_the_norms_and_the_masks():
+    model = actzip.convert(block())
+    x = images()
+    for _ in range(2):
+        with torch.autocast("cuda", torch.bfloat16):
+            model(x.requires_grad_()).sum()
+    sites = {site.site: site for site in actzip.session_of(model).report().sites}
+    elems = x.numel()
+    assert sites["1: batch_norm.input"].bytes_after == pytest.approx(elems * 0.3906, rel=0.05)  # 3 bits: a convolution derives its input
+    assert sites["2: relu.result"].bytes_after == pytest.approx(elems / 8, rel=0.05)
+    assert sites["3: convolution.input"].bytes_after == 0
+
+
+def test_a_whole_step_is_captured():
+    model = actzip.convert(block())
+    x = images().requires_grad_()
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            loss = model(x).float().square().mean()
+        loss.backward()
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(4):
+            step()
+    torch.cuda.synchronize()
+    x.grad = None
+    model.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    first = x.grad.clone()
+    with torch.no_grad():
+        x.mul_(-1.0)
+        x.grad.zero_()
+    graph.replay()
+    assert first.isfinite().all() and not torch.equal(first, x.grad)
