@@ -39,6 +39,12 @@ std::vector<Entry> full_list() {
       {"index:bound=50257", {i32, i64}},
       {"cast:bf16", {f32}},
       {"copy", {f32, bf16}},
+      {"dual:2:size=32x32", {f32, bf16}},
+      {"dual:2:size=56x56", {f32, bf16}},
+      {"dual:2:size=14x14", {f32, bf16}},
+      {"dual:2:dithered:size=56x56", {f32, bf16}},
+      {"dual:2:size=56x56:last=64", {f32, bf16}},
+      {"dual:2:size=14x14:last=256", {f32, bf16}},
   };
 }
 
@@ -48,7 +54,7 @@ std::vector<Entry> quick_list() {
       {"affine:8:nearest", {f32}},  {"rotated:1", {f32}},         {"rotated:2", {f32, bf16}},
       {"rotated:4", {f32}},         {"rotated:2:mask", {f32}},    {"mask", {f32}},
       {"index:bound=50257", {i64}}, {"cast:bf16", {f32}},         {"copy", {f32}},
-      {"rotated:2", {f32}, {1, 3}},
+      {"rotated:2", {f32}, {1, 3}}, {"dual:2:size=56x56", {f32}}, {"dual:2:size=56x56:last=64", {f32}},
   };
 }
 

@@ -52,6 +52,8 @@ class DenseAccess {
   DenseAccess(const void* data, const format::ElementOrder& /*order*/)
       : data_(static_cast<T*>(const_cast<void*>(data))) {}
 
+  [[nodiscard]] __device__ T at(std::int64_t i) const { return data_[i]; }
+
   /// Elements [first, first + count); the others are 0.
   [[nodiscard]] __device__ Chunk<T> load(std::int64_t first, int count) const {
     Chunk<T> chunk = {};
@@ -161,6 +163,8 @@ class StridedAccess {
 
   StridedAccess(const void* data, const format::ElementOrder& order)
       : data_(static_cast<T*>(const_cast<void*>(data))), order_(order) {}
+
+  [[nodiscard]] __device__ T at(std::int64_t i) const { return data_[strided_offset(order_, i)]; }
 
   [[nodiscard]] __device__ Chunk<T> load(std::int64_t first, int count) const {
     Chunk<T> chunk = {};

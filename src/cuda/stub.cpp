@@ -29,6 +29,7 @@ void encode(const Mask& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable
 void encode(const Index& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
 void encode(const Cast& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
 void encode(const Copy& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+void encode(const Dual& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
 
 void decode(const Affine& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Rotated& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
@@ -36,6 +37,7 @@ void decode(const Mask& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable
 void decode(const Index& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Cast& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Copy& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+void decode(const Dual& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 
 void weigh_segments(const codec::WeighJob& /*job*/) { unavailable(); }
 void plan_segments(const codec::SegmentPlanJob& /*job*/) { unavailable(); }
