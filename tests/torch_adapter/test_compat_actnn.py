@@ -13,6 +13,8 @@ from actzip.compat.actnn.layers import LAYERS
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
 pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 
 
@@ -145,6 +147,7 @@ def test_a_model_that_ran_before_it_was_converted():
     assert kept(model, 2).bytes_after > 0
 
 
+@pytest.mark.skipif(TORCH < (2, 13), reason="older compilers break the graph at super()")
 def test_compiled_models_are_torchs():
     model = converted("L0")
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
