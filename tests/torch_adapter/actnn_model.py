@@ -1,9 +1,19 @@
 """A small network for ActNN's programs, of torch's layers or of ActNN's, and what a step of it keeps."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from actzip.compat import actnn
 from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def fresh_config():
+    """For modules that import it."""
+    actnn.set_optimization_level("L3")
+    actnn.QScheme.num_samples, actnn.QScheme.batch, actnn.QScheme.update_scale = 1, None, True
+    yield
+    actnn.set_optimization_level("L3")
 
 
 class Net(nn.Module):

@@ -6,22 +6,16 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from actnn_model import Net, X, Y, codecs, converted, kept, spreads, step
+from actnn_model import Net, X, Y, codecs, converted, fresh_config, kept, spreads, step  # noqa: F401  (a fixture)
 from actzip.compat import actnn
 from actzip.compat.actnn import roots
 from actzip.compat.actnn.layers import LAYERS
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
 pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
-
-
-@pytest.fixture(autouse=True)
-def fresh_config():
-    actnn.set_optimization_level("L3")
-    actnn.QScheme.num_samples, actnn.QScheme.batch, actnn.QScheme.update_scale = 1, None, True
-    yield
-    actnn.set_optimization_level("L3")
 
 
 def test_the_usage_example():
@@ -145,6 +139,7 @@ def test_a_model_that_ran_before_it_was_converted():
     assert kept(model, 2).bytes_after > 0
 
 
+@pytest.mark.skipif(TORCH < (2, 13), reason="older compilers break the graph at super()")
 def test_compiled_models_are_torchs():
     model = converted("L0")
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)

@@ -5,20 +5,12 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from actnn_model import Net, X, Y, codecs, converted, kept, spreads, step, widths
+from actnn_model import Net, X, Y, codecs, converted, fresh_config, kept, spreads, step, widths  # noqa: F401  (a fixture)
 from actzip.compat import actnn
 from actzip.compat.actnn import conf
 from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
-
-
-@pytest.fixture(autouse=True)
-def fresh_config():
-    actnn.set_optimization_level("L3")
-    actnn.QScheme.num_samples, actnn.QScheme.batch, actnn.QScheme.update_scale = 1, None, True
-    yield
-    actnn.set_optimization_level("L3")
 
 
 def test_compress_activation():

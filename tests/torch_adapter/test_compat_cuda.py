@@ -64,6 +64,7 @@ def test_actnn_trains(level):
         losses.append(loss.item())
     report = actnn.session_of(model).report()
     actnn.set_optimization_level("L3")
-    assert losses[-1] < 0.8 * losses[0] and report.preset == f"actnn:{level}"
-    assert level == "L0" or report.bytes_before > 3 * report.bytes_after
+    runs = "L3" if level == "L3.1" else level  # what L3.1 adds is outside the session
+    assert losses[-1] < 0.8 * losses[0] and report.preset == f"actnn:{runs}"
+    assert report.bytes_before > {"L0": 1, "L1": 2}.get(level, 3) * report.bytes_after
     assert actnn.get_memory_usage() > 0

@@ -12,24 +12,10 @@
 #include "actzip/registry.hpp"
 #include "actzip/session.hpp"
 #include "expect_error.hpp"
+#include "plain_memory.hpp"
 
 namespace actzip {
 namespace {
-
-class PlainMemory final : public Memory {
- public:
-  Allocation allocate(std::size_t bytes, const Stream& /*stream*/) override {
-    auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
-    return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
-  }
-  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
-  void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
-
- private:
-  struct alignas(16) Block {
-    std::byte bytes[16];
-  };
-};
 
 constexpr std::int64_t kElems = 4096;
 
@@ -87,7 +73,7 @@ class AdaptationTest : public testing::Test {
     kept.push_back(session->keep(id(module, op, slot), tensor, Stream(), memory_));
   }
 
-  PlainMemory memory_;
+  test::PlainMemory memory_;
   Values first_;
   Values second_;
   Values third_;
@@ -183,7 +169,7 @@ TEST_F(AdaptationTest, where_an_error_does_more_than_its_square_one_bit_is_not_o
   const std::vector<float> values(kElems, 1.0F);
   SavedTensor tensor;
   tensor.view = {values.data(), DType::f32, Shape::contiguous({kElems})};
-  PlainMemory memory;
+  test::PlainMemory memory;
   for (int i = 0; i < 3; ++i) {
     session->begin_step();
     session->keep(site, tensor, Stream(), memory);

@@ -6,24 +6,10 @@
 #include <vector>
 
 #include "actzip/session.hpp"
+#include "plain_memory.hpp"
 
 namespace actzip {
 namespace {
-
-class HostMemory final : public Memory {
- public:
-  Allocation allocate(std::size_t bytes, const Stream& /*stream*/) override {
-    auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
-    return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
-  }
-  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
-  void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
-
- private:
-  struct alignas(16) Block {
-    std::byte bytes[16];
-  };
-};
 
 struct Tensor {
   explicit Tensor(float lowest) : values(8192) {
@@ -47,7 +33,7 @@ class Derive : public testing::Test {
   }
   static std::string codec(const Session& session, std::size_t site) { return session.report().sites.at(site).codec; }
 
-  HostMemory memory_;
+  test::PlainMemory memory_;
   Tensor x_{-2.0F};
   Tensor y_{-2.0F};
   Tensor positive_{0.0F};

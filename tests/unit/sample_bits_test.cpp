@@ -10,24 +10,10 @@
 
 #include "actzip/registry.hpp"
 #include "actzip/session.hpp"
+#include "plain_memory.hpp"
 
 namespace actzip::session {
 namespace {
-
-class PlainMemory final : public Memory {
- public:
-  Allocation allocate(std::size_t bytes, const Stream& /*stream*/) override {
-    auto blocks = std::make_shared<std::vector<Block>>((bytes + sizeof(Block) - 1) / sizeof(Block));
-    return {blocks->data()->bytes, bytes, std::shared_ptr<void>(blocks, blocks.get())};
-  }
-  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
-  void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
-
- private:
-  struct alignas(16) Block {
-    std::byte bytes[16];
-  };
-};
 
 SavedTensor shaped(const Shape& shape, std::int64_t samples = 0) {
   SavedTensor tensor;
@@ -121,7 +107,7 @@ class SampleSession : public ::testing::Test {
   std::vector<float> values_;
   std::vector<float> factors_ = std::vector<float>(kSamples, 1.0F);
   BatchSamples samples_{.count = kSamples, .factors = factors_.data()};
-  PlainMemory memory_;
+  test::PlainMemory memory_;
 
  private:
   std::shared_ptr<int> guard_;
