@@ -161,44 +161,14 @@ __global__ void __launch_bounds__(kThreads, sizeof(Storage<Type>) == 4 ? 6
   });
 }
 
-/// Byte `n` of `noise`, above it byte `c` of `codes`, which is below 128: its sign, 0, fills the rest.
-__device__ __forceinline__ std::uint32_t code_above_noise(std::uint32_t codes, int c, std::uint32_t noise, int n) {
-  std::uint32_t result;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(codes), "r"(noise), "r"(0x8804 + 0x1110 * c + n));
-  return result;
-}
-
 /// The values of the first `Count` codes.
 template <int Bits, bool Dithered, int Count>
 __device__ __forceinline__ void decode_codes(std::uint64_t packed, Stats stats, const std::uint32_t (&noise)[Count / 4],
                                              float (&values)[Count]) {
-  if constexpr (Dithered && Bits < 8) {
-    // Code and noise come together by one byte permute; the noise is inverted because it is subtracted. The factor is
-    // opaque because a shift would go to the pipe that has the most to do already.
-    const std::uint32_t two = opaque(2U);
-    const CodeBytes<Bits> codes(packed);
+  std::uint32_t numbers[Count];
+  code_numbers<Bits, Dithered>(packed, noise, numbers);
 #pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      const std::uint32_t both = code_above_noise(codes.word(i), codes.byte(i), ~noise[i / 4], i % 4);
-      values[i] = math::affine_value(both * two + (math::kAffineZero - 255U), stats.first, stats.second);
-    }
-  } else if constexpr (Bits <= 4) {
-    // Codes are masked where they are needed, without a way by bit 0.
-    const std::uint32_t zero = opaque(math::kAffineZero);
-    const auto codes = static_cast<std::uint32_t>(packed);
-#pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      constexpr int kAt = math::kAffineValueBit;
-      const std::uint32_t moved = kAt >= i * Bits ? codes << (kAt - i * Bits) : codes >> (i * Bits - kAt);
-      values[i] = math::affine_value((moved & format::kMaxCode<Bits> << kAt) | zero, stats.first, stats.second);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      const std::uint32_t own = Dithered ? noise[i / 4] >> (i % 4 * 8) & 255U : 0U;
-      values[i] = math::affine_dequantize<Dithered>(format::unpack<Bits>(packed, i), stats.first, stats.second, own);
-    }
-  }
+  for (int i = 0; i < Count; ++i) values[i] = math::affine_value(numbers[i], stats.first, stats.second);
 }
 
 /// Any tile; out of the way like encode_ragged_tile().

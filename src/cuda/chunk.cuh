@@ -81,6 +81,20 @@ class DenseAccess {
     return chunk;
   }
 
+  /// A full chunk of 16-bit or 32-bit elements that will soon be read again.
+  [[nodiscard]] __device__ Chunk<T> load_cached(std::int64_t first) const {
+    Chunk<T> chunk;
+#pragma unroll
+    for (int k = 0; k < Chunk<T>::kWords / 4; ++k) {
+      const uint4 v = reinterpret_cast<const uint4*>(data_ + first)[k];
+      chunk.w[4 * k] = v.x;
+      chunk.w[4 * k + 1] = v.y;
+      chunk.w[4 * k + 2] = v.z;
+      chunk.w[4 * k + 3] = v.w;
+    }
+    return chunk;
+  }
+
   /// Sixteen bytes from element first + offset on, which is a multiple of as many.
   __device__ void store_quad(std::int64_t first, int offset, const std::uint32_t (&w)[4]) const {
     __stcs(reinterpret_cast<uint4*>(data_ + first + offset), make_uint4(w[0], w[1], w[2], w[3]));

@@ -76,6 +76,19 @@ struct DualBuffer {
   }
 };
 
+/// The block of a position: `line` counts the rows before its own.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t block_of(const DualBuffer& buffer, std::uint32_t line,
+                                                                std::uint32_t column) {
+  std::uint32_t row = line;
+  std::uint32_t above = 0;
+  if (buffer.depth > 1) {
+    const std::uint32_t slice = buffer.by_height(line);
+    row -= slice * buffer.height;
+    above = (slice >> buffer.shift) * buffer.block_rows;
+  }
+  return (above + (row >> buffer.shift)) * buffer.block_columns + (column >> buffer.shift);
+}
+
 /// Where an element lies.
 struct DualPlace {
   std::int64_t sample;
@@ -95,22 +108,13 @@ struct DualPlace {
   }
 
   [[nodiscard]] __device__ std::uint32_t block(const DualBuffer& buffer) const {
-    std::uint32_t row = line;
-    std::uint32_t above = 0;
-    if (buffer.depth > 1) {
-      const std::uint32_t slice = buffer.by_height(line);
-      row -= slice * buffer.height;
-      above = (slice >> buffer.shift) * buffer.block_rows;
-    }
-    return (above + (row >> buffer.shift)) * buffer.block_columns + (column >> buffer.shift);
+    return block_of(buffer, line, column);
   }
 
-  /// `Count` positions on, which lie in the same row.
-  template <std::uint32_t Count>
-  __device__ void advance(const DualBuffer& buffer) {
-    column += Count;
-    position += Count;
-    if (column < buffer.width) return;
+  /// One position on.
+  __device__ void next(const DualBuffer& buffer) {
+    ++position;
+    if (++column < buffer.width) return;
     column = 0;
     ++line;
     if (position < buffer.positions) return;

@@ -57,12 +57,21 @@ struct BlockPlace {
   }
 };
 
+__device__ __forceinline__ void store_average(const DualBuffer& dst, std::int64_t at, float average) {
+  dst.averages[at] = static_cast<std::uint16_t>(math::bits_of(average) >> 16);
+}
+
+/// The sum of eight neighbours, those that are next to each other first.
+__device__ __forceinline__ float sum_of_neighbours(const float (&x)[kChunk]) {
+  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
+
 /// Stores the average of a block and turns its extremes into those of the residuals, which are NaN if there are none.
 /// A block without elements leaves +inf.
 __device__ __forceinline__ void finish_block(const DualBuffer& dst, std::int64_t average_at, BlockSums& sums,
                                              float count) {
   const float average = math::dual_average(sums.sum, count);
-  dst.averages[average_at] = static_cast<std::uint16_t>(math::bits_of(average) >> 16);
+  store_average(dst, average_at, average);
   if (count == 0.0F) return;
   sums.least = math::dual_residual(sums.least, average);
   sums.negated_most = -math::dual_residual(-sums.negated_most, average);

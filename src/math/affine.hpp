@@ -88,13 +88,19 @@ ACTZIP_HD constexpr Float affine_value(Word bits, Number min, Number step) {
   return (__builtin_bit_cast(Float, bits) - float_of(kAffineZero)) * step + min;
 }
 
+/// A code as affine_value() takes it. `Word` may also be a vector.
+template <bool Dithered, class Word = std::uint32_t>
+ACTZIP_HD constexpr Word affine_number(std::type_identity_t<Word> code, std::type_identity_t<Word> noise) {
+  Word bits = kAffineZero + (code << kAffineValueBit);
+  if constexpr (Dithered) bits += 255U - 2U * noise;
+  return bits;
+}
+
 /// The value of a code. `Float` and `Word` may also be vectors, and so may `Number`.
 template <bool Dithered, class Float = float, class Word = std::uint32_t, class Number = float>
 ACTZIP_HD constexpr Float affine_dequantize(std::type_identity_t<Word> code, Number min, Number step,
                                             std::type_identity_t<Word> noise) {
-  Word bits = kAffineZero + (code << kAffineValueBit);
-  if constexpr (Dithered) bits += 255U - 2U * noise;
-  return affine_value<Float, Word>(bits, min, step);
+  return affine_value<Float, Word>(affine_number<Dithered, Word>(code, noise), min, step);
 }
 
 }  // namespace actzip::math

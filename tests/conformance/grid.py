@@ -26,7 +26,7 @@ MORE_VARIANTS = {
     "copy": (),
     "dual": ("dual:2:size=14x14", "dual:2:size=7x7:last=16", "dual:3:dithered:block=4:size=37",
              "dual:5:block=2:size=3x5x9", "dual:2:block=16:size=28x28:last=3", "dual:8:size=9x10x12:last=8",
-             "dual:1:dithered:block=32:size=40x33"),
+             "dual:1:dithered:block=32:size=40x33", "dual:2:size=20x16", "dual:4:dithered:size=12x21:last=40"),
 }  # fmt: skip
 
 
@@ -118,6 +118,8 @@ def sizes(group):
 def shapes(spec, kinds):
     """(kind, elements, segments): all kinds in one segment, some in three and in seven."""
     yield from ((kind, n, 1) for kind in kinds for n in sizes(unit(spec)))
+    if spec.codec == "dual":
+        yield from ((kind, 7 * unit(spec), 1) for kind in kinds)
     if spec.grouped:
         for segments in (3, 7):
             yield from ((kind, n * segments, segments) for kind in SEGMENTED_KINDS for n in sizes(spec.group)[:-1])

@@ -15,7 +15,7 @@ std::int64_t group_of(const CodecSpec& spec) {
 
 std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec) {
   const std::int64_t g = group_of(spec);
-  return {0, 1, 7, 8, 9, 31, 33, g - 1, g, g + 1, 2 * g + 3, 65537};
+  return {0, 1, 7, 8, 9, 31, 33, g - 1, g, g + 1, 2 * g + 3, 7 * g, 65537};
 }
 
 DType output_type(const CodecSpec& spec, DType encoded) {
@@ -60,6 +60,8 @@ std::vector<CodecSpec> further_variants() {
   for (const auto& [block, size, last] :
        std::initializer_list<std::tuple<std::int64_t, MapSize, std::int64_t>>{{8, {1, 14, 14}, 1},
                                                                               {8, {1, 7, 7}, 16},
+                                                                              {8, {1, 20, 16}, 1},
+                                                                              {8, {1, 12, 21}, 40},
                                                                               {4, {1, 1, 37}, 1},
                                                                               {16, {1, 28, 28}, 3},
                                                                               {2, {3, 5, 9}, 1},

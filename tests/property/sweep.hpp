@@ -12,9 +12,9 @@
 
 namespace actzip::testing {
 
-inline constexpr std::size_t kSizeCount = 12;
+inline constexpr std::size_t kSizeCount = 13;
 
-/// 0, 1, around 8 and 32, around a group, and one that is prime and spans many groups.
+/// 0, 1, around 8 and 32, around a group, seven groups, and one that is prime and spans many groups.
 std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec);
 
 /// Elements of a group, or of a sample of `dual`; for codecs without groups a number that is as good as another.
