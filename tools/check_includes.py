@@ -23,7 +23,8 @@ LAW = {
     "adapters/torch": ["actzip/", "convert.hpp", "engine.hpp", "memory.hpp", "noise_stream.hpp", "operators.hpp", "parameters.hpp",
                        "sample_table.hpp", "session_impl.hpp",
                        "site_sequence.hpp"],
-    "cli": ["actzip/", "build_info.hpp"],
+    "data": ["math/hash.hpp"],
+    "cli": ["actzip/", "data/", "build_info.hpp"],
     "examples": ["actzip/"],
 }
 FRAMEWORKS = ("torch/", "ATen/", "c10/", "paddle/", "pybind11/", "nanobind/", "Python.h", "numpy/")
@@ -50,14 +51,14 @@ def problem(path, folder, quote, name):
         return None
     if folder == "include/actzip" and not re.fullmatch(r"[a-z_0-9]+", name):
         return "is not of the standard library, the only one public headers may use"
-    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/plan", "src/store", "src/session", "src") and name.startswith(CUDA_HEADERS):
+    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/plan", "src/store", "src/session", "src", "data") and name.startswith(CUDA_HEADERS):
         return "is CUDA's; it belongs into src/cuda"
     return None
 
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "adapters", "cli", "examples"):
+    for top in ("include", "src", "adapters", "data", "cli", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue
