@@ -23,6 +23,7 @@ LAW = {
     "adapters/torch": ["actzip/", "convert.hpp", "engine.hpp", "memory.hpp", "noise_stream.hpp", "operators.hpp", "parameters.hpp",
                        "sample_table.hpp", "session_impl.hpp",
                        "site_sequence.hpp"],
+    "models": ["actzip/"],
     "cli": ["actzip/", "build_info.hpp"],
     "examples": ["actzip/"],
 }
@@ -41,8 +42,8 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder not in ("examples", "adapters/torch") and name.startswith(FRAMEWORKS):
-        return "is a framework's header; adapters alone may know frameworks"
+    if folder not in ("examples", "adapters/torch", "models") and name.startswith(FRAMEWORKS):
+        return "is a framework's header; adapters, and what is built on them, may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
         if not beside and not name.startswith(tuple(LAW[folder])):
@@ -57,7 +58,7 @@ def problem(path, folder, quote, name):
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "adapters", "cli", "examples"):
+    for top in ("include", "src", "adapters", "models", "cli", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue
