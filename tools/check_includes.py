@@ -24,6 +24,7 @@ LAW = {
                        "sample_table.hpp", "session_impl.hpp",
                        "site_sequence.hpp"],
     "data": ["math/hash.hpp"],
+    "models": ["actzip/"],
     "cli": ["actzip/", "data/", "build_info.hpp"],
     "examples": ["actzip/"],
 }
@@ -42,8 +43,8 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder not in ("examples", "adapters/torch") and name.startswith(FRAMEWORKS):
-        return "is a framework's header; adapters alone may know frameworks"
+    if folder not in ("examples", "adapters/torch", "models") and name.startswith(FRAMEWORKS):
+        return "is a framework's header; adapters, and what is built on them, may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
         if not beside and not name.startswith(tuple(LAW[folder])):
@@ -58,7 +59,7 @@ def problem(path, folder, quote, name):
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "adapters", "data", "cli", "examples"):
+    for top in ("include", "src", "adapters", "data", "models", "cli", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue
