@@ -43,6 +43,7 @@ int run(int argc, char** argv) {
                            fmt::format("actzip {} (commit {})", ACTZIP_VERSION_STRING, actzip::cli::kCommit));
   program.footer(
       "Examples:\n"
+      "  actzip train --model resnet18 --data shapes   a network with compressed activations\n"
       "  actzip doctor                     what works here, and what to do about the rest\n"
       "  actzip codecs                     what there is to choose from\n"
       "  actzip bench codec --quick        bytes, error and speed in a few seconds\n"
@@ -50,6 +51,7 @@ int run(int argc, char** argv) {
       "'actzip COMMAND --help' explains a command.");
 
   actzip::cli::Action action;
+  actzip::cli::add_train_command(program, action);
   actzip::cli::add_codecs_command(program, action);
   actzip::cli::add_bench_command(program, action);
   actzip::cli::add_plan_command(program, action);

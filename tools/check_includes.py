@@ -25,6 +25,7 @@ LAW = {
                        "site_sequence.hpp"],
     "data": ["math/hash.hpp"],
     "models": ["actzip/"],
+    "train": ["actzip/", "data/", "models/"],
     "cli": ["actzip/", "data/", "build_info.hpp"],
     "examples": ["actzip/"],
 }
@@ -43,7 +44,7 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder not in ("examples", "adapters/torch", "models") and name.startswith(FRAMEWORKS):
+    if folder not in ("examples", "adapters/torch", "models", "train") and name.startswith(FRAMEWORKS):
         return "is a framework's header; adapters, and what is built on them, may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
@@ -59,7 +60,7 @@ def problem(path, folder, quote, name):
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "adapters", "data", "models", "cli", "examples"):
+    for top in ("include", "src", "adapters", "data", "models", "train", "cli", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue
