@@ -144,8 +144,8 @@ TEST(JpegsFileTest, refuses_other_files) {
 
 TEST(FolderTest, validation_has_the_labels_of_training) {
   const TemporaryFolder folder;
-  for (const char* name : {"train/ant/1.jpg", "train/bee/1.JPEG", "train/bee/2.jpeg", "train/cow/x.jpg", "val/cow/1.jpg",
-                           "val/ant/7.JPG"}) {
+  for (const char* name : {"train/ant/1.jpg", "train/bee/1.JPEG", "train/bee/2.jpeg", "train/cow/x.jpg",
+                           "val/cow/1.jpg", "val/ant/7.JPG"}) {
     folder.write(name, as_jpeg(smooth_image(20, 30)));
   }
   folder.write("train/bee/readme.txt", "not an image");

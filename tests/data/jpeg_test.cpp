@@ -61,8 +61,8 @@ TEST(JpegTest, is_decoded_smaller_where_that_is_large_enough) {
 TEST(JpegTest, what_was_cut_anywhere_is_damaged_and_named) {
   const std::vector<std::uint8_t> jpeg = as_jpeg(smooth_image(24, 24));
   for (std::size_t length = 0; length < jpeg.size(); ++length) {
-    const std::string message = test::thrown_by<DamagedRecord>(
-        [&] { (void)decode_jpeg(Bytes(jpeg).first(length), {}, "folder/cut.jpg"); });
+    const std::string message =
+        test::thrown_by<DamagedRecord>([&] { (void)decode_jpeg(Bytes(jpeg).first(length), {}, "folder/cut.jpg"); });
     EXPECT_THAT(message, StartsWith("folder/cut.jpg: not a readable JPEG: ")) << length << " bytes";
   }
 }
@@ -86,9 +86,8 @@ TEST(JpegTest, size_is_read_from_the_head_alone) {
   EXPECT_EQ(size.height, 48);
   EXPECT_EQ(size.width, 20);
   const std::string png = "\x89PNG\r\n";
-  EXPECT_THAT(test::thrown_by<DamagedRecord>([&] {
-                (void)jpeg_size({reinterpret_cast<const std::uint8_t*>(png.data()), png.size()}, "a.JPEG");
-              }),
+  EXPECT_THAT(test::thrown_by<DamagedRecord>(
+                  [&] { (void)jpeg_size({reinterpret_cast<const std::uint8_t*>(png.data()), png.size()}, "a.JPEG"); }),
               HasSubstr("Not a JPEG file"));
 }
 

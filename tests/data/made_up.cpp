@@ -1,10 +1,10 @@
 #include "made_up.hpp"
 
+#include <jpeglib.h>
+
 #include <cstdio>  // jpeglib.h needs it
 #include <cstdlib>
 #include <fstream>
-
-#include <jpeglib.h>
 
 #include "data/little_endian.hpp"
 
@@ -66,7 +66,8 @@ std::vector<std::uint8_t> as_jpeg(const data::Image& image, JpegColours colours)
     row.clear();
     for (std::size_t x = 0; x < state.image_width; ++x) {
       // Adobe's way, as libjpeg marks it: how much ink is not there, and no black.
-      for (std::size_t c = 0; c < 3; ++c) row.push_back(image.rgb[(state.next_scanline * state.image_width + x) * 3 + c]);
+      for (std::size_t c = 0; c < 3; ++c)
+        row.push_back(image.rgb[(state.next_scanline * state.image_width + x) * 3 + c]);
       if (cmyk) row.push_back(255);
     }
     JSAMPROW pointer = row.data();
