@@ -66,7 +66,7 @@ data::ImageTransform choose_transform(const data::ImageSource& source, data::Spl
 }
 
 /// Images a second of `threads` that read and decode the same records, and do nothing else.
-double decode_alone(const data::ImageSource& source, const data::ImageTransform& transform, int threads,
+double decode_alone(const data::ImageSource& source, const data::ImagePipeline& pipeline, int threads,
                     std::uint64_t epoch, const std::vector<std::size_t>& records) {
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<std::size_t> next = 0;
@@ -76,7 +76,7 @@ double decode_alone(const data::ImageSource& source, const data::ImageTransform&
       workers.emplace_back([&] {
         for (std::size_t at = next++; at < records.size(); at = next++) {
           try {
-            (void)source.read(records[at], decode_hint(transform, data::Draws(0, epoch, records[at])));
+            (void)source.read(records[at], pipeline.decode_hint({0, epoch, records[at]}));
           } catch (const data::DamagedRecord&) {
             continue;  // the loader skips it too
           }
@@ -126,7 +126,7 @@ int run_load(const LoadOptions& options) {
     std::vector<std::size_t> records = data::epoch_order(source->size(), 0, epoch);
     records.resize(batches * options.batch);
     LoadRow row;
-    row.decoded = decode_alone(*source, transform, options.threads, epoch, records);
+    row.decoded = decode_alone(*source, data::ImagePipeline(transform), options.threads, epoch, records);
     row.loaded = load(loader, epoch, batches);
     row.held_mib = memory_of_process_mib();
     rows.push_back(row);

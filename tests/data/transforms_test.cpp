@@ -17,9 +17,9 @@ using test::thrown_by;
 using ::testing::HasSubstr;
 
 std::vector<float> applied(const ImageTransform& transform, const Image& image, const Draws& draws) {
-  const auto side = static_cast<std::size_t>(transform.size);
-  std::vector<float> out(3 * side * side);
-  apply(transform, image, draws, out);
+  const ImagePipeline pipeline(transform);
+  std::vector<float> out(pipeline.image_elems());
+  pipeline.apply(image, draws, out);
   return out;
 }
 
@@ -140,7 +140,7 @@ TEST(TransformsTest, decoding_smaller_never_takes_pixels_from_a_crop) {
   const ImageTransform transform = imagenet_transform(Split::train, 64);
   for (std::uint64_t record = 0; record < 500; ++record) {
     const Draws draws(0, 0, record);
-    const int shorter = decode_hint(transform, draws).at_least;
+    const int shorter = ImagePipeline(transform).decode_hint(draws).at_least;
     ASSERT_GE(shorter, 64);
     // An image of just that size, with columns as red: neighbours in the crop are at least one column apart.
     Image image{shorter, shorter, {}};
@@ -156,7 +156,7 @@ TEST(TransformsTest, decoding_smaller_never_takes_pixels_from_a_crop) {
     plain.mean = {};
     plain.deviation = kByte;
     const std::vector<float> out = applied(plain, image, draws);
-    const double columns = (out[32 * 64 + 59] - out[32 * 64 + 4]) * shorter / 255.0 * 64.0 / 55.0;
+    const double columns = double{out[32 * 64 + 59] - out[32 * 64 + 4]} * shorter / 255.0 * 64.0 / 55.0;
     ASSERT_GE(columns, 64.0 - 3.0);
   }
 }
@@ -166,8 +166,8 @@ TEST(TransformsTest, flip_mirrors_a_scaled_image) {
   std::vector<float> plain(3U * 256);
   std::vector<float> flipped(plain.size());
   const Window window{3.0, 5.0, 30.0, 40.0};
-  resample(image, window, 16, false, plain);
-  resample(image, window, 16, true, flipped);
+  resample(image, window, 16, false, Levels{}, plain);
+  resample(image, window, 16, true, Levels{}, flipped);
   for (std::size_t row = 0; row < 48; ++row) {
     for (std::size_t x = 0; x < 16; ++x) ASSERT_EQ(plain[row * 16 + x], flipped[row * 16 + 15 - x]);
   }
@@ -177,12 +177,12 @@ TEST(ResampleTest, keeps_a_constant_and_the_mean) {
   Image image{33, 47, std::vector<std::uint8_t>(33U * 47 * 3, 77)};
   std::vector<float> out(3U * 64 * 64);
   for (const Window& window : {Window{0, 0, 33, 47}, Window{5.5, 7.25, 3.0, 2.0}, Window{-2, -2, 40, 60}}) {
-    resample(image, window, 64, false, out);
+    resample(image, window, 64, false, Levels{}, out);
     for (const float value : out) ASSERT_NEAR(value, 77.0F, 1e-3F);
   }
   const Image smooth = smooth_image(64, 64);
   std::vector<float> half(3U * 32 * 32);
-  resample(smooth, {0, 0, 64, 64}, 32, false, half);
+  resample(smooth, {0, 0, 64, 64}, 32, false, Levels{}, half);
   double before = 0.0;
   double after = 0.0;
   for (const std::uint8_t value : smooth.rgb) before += value / (64.0 * 64.0 * 3);
@@ -191,12 +191,14 @@ TEST(ResampleTest, keeps_a_constant_and_the_mean) {
 }
 
 TEST(TransformsTest, wrong_fields_say_what_is_allowed) {
-  EXPECT_EQ(thrown_by<DataError>([] { check({.size = 0}); }), "image size 0 (allowed: 1 to 16384)");
-  EXPECT_THAT(thrown_by<DataError>([] { check({.crop = Crop::zero_padded, .size = 4, .padding = 4}); }),
-              HasSubstr("padding 4 (allowed: 0 to 3"));
-  EXPECT_THAT(thrown_by<DataError>([] { check({.crop = Crop::centre, .size = 224, .resize = 200}); }),
+  EXPECT_EQ(thrown_by<DataError>([] { ImagePipeline pipeline({.size = 0}); }), "image size 0 (allowed: 1 to 16384)");
+  EXPECT_THAT(
+      thrown_by<DataError>([] { ImagePipeline pipeline({.crop = Crop::zero_padded, .size = 4, .padding = 4}); }),
+      HasSubstr("padding 4 (allowed: 0 to 3"));
+  EXPECT_THAT(thrown_by<DataError>([] { ImagePipeline pipeline({.crop = Crop::centre, .size = 224, .resize = 200}); }),
               HasSubstr("shorter side 200 for a crop of 224"));
-  EXPECT_THAT(thrown_by<DataError>([] { check({.deviation = {1.0F, 0.0F, 1.0F}}); }), HasSubstr("deviation 0"));
+  EXPECT_THAT(thrown_by<DataError>([] { ImagePipeline pipeline({.deviation = {1.0F, 0.0F, 1.0F}}); }),
+              HasSubstr("deviation 0"));
   EXPECT_THAT(thrown_by<DataError>([] { (void)applied({.size = 32}, smooth_image(32, 31), {0, 0, 0}); }),
               HasSubstr("an image of 31 x 32 (expected: 32 x 32"));
 }
