@@ -14,5 +14,7 @@ void add_codecs_command(CLI::App& program, Action& action);
 void add_doctor_command(CLI::App& program, Action& action);
 void add_plan_command(CLI::App& program, Action& action);
 void add_bench_command(CLI::App& program, Action& action);
+void add_bench_load(CLI::App& bench, Action& action);
+void add_dataset_command(CLI::App& program, Action& action);
 
 }  // namespace actzip::cli

@@ -36,7 +36,7 @@ int report(const std::exception& error, int status) noexcept {
 }
 
 int run(int argc, char** argv) {
-  CLI::App program("Compressed activations for training: codecs, benchmarks, plans, and a look at this machine.",
+  CLI::App program("Compressed activations for training: codecs, benchmarks, plans, data, and a look at this machine.",
                    "actzip");
   program.require_subcommand(0, 1);  // what is missing is said below: CLI11 would not name a wrong one
   program.set_version_flag("--version",
@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
       "  actzip codecs                     what there is to choose from\n"
       "  actzip bench codec --quick        bytes, error and speed in a few seconds\n"
       "  actzip plan report.json --bits 2  bits for each site of a training step\n"
+      "  actzip dataset info shapes        what a data set holds\n"
       "'actzip COMMAND --help' explains a command.");
 
   actzip::cli::Action action;
@@ -55,6 +56,7 @@ int run(int argc, char** argv) {
   actzip::cli::add_codecs_command(program, action);
   actzip::cli::add_bench_command(program, action);
   actzip::cli::add_plan_command(program, action);
+  actzip::cli::add_dataset_command(program, action);
   actzip::cli::add_doctor_command(program, action);
   try {
     program.parse(argc, argv);

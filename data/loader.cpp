@@ -21,21 +21,20 @@ struct Made {
   std::exception_ptr failure;
 };
 
-void fill(Made& made, const ImageSource& source, const ImageTransform& transform, const LoaderOptions& options,
-          std::uint64_t epoch, std::span<const std::size_t> records) {
+void fill(Made& made, const ImageSource& source, const ImagePipeline& pipeline, std::uint64_t seed, std::uint64_t epoch,
+          std::span<const std::size_t> records) {
   Batch& batch = made.batch;
-  batch.height = batch.width = transform.size;
-  const std::size_t image_elems =
-      3 * static_cast<std::size_t>(transform.size) * static_cast<std::size_t>(transform.size);
+  batch.height = batch.width = pipeline.transform().size;
+  const std::size_t image_elems = pipeline.image_elems();
   batch.pixels.resize(records.size() * image_elems);
   batch.labels.clear();
   batch.indices.clear();
   for (const std::size_t record : records) {
-    const Draws draws(options.seed, epoch, record);
+    const Draws draws(seed, epoch, record);
     try {
-      const Example example = source.read(record, decode_hint(transform, draws));
-      apply(transform, example.image, draws,
-            std::span(batch.pixels).subspan(batch.labels.size() * image_elems, image_elems));
+      const Example example = source.read(record, pipeline.decode_hint(draws));
+      pipeline.apply(example.image, draws,
+                     std::span(batch.pixels).subspan(batch.labels.size() * image_elems, image_elems));
       batch.labels.push_back(example.label);
       batch.indices.push_back(static_cast<std::int64_t>(record));
     } catch (const DamagedRecord& damaged) {
@@ -53,7 +52,7 @@ class ImageLoader::Epoch {
  public:
   Epoch(const ImageLoader& loader, std::uint64_t number, std::size_t first_batch)
       : source_(*loader.source_),
-        transform_(loader.transform_),
+        pipeline_(loader.pipeline_),
         options_(loader.options_),
         number_(number),
         end_(loader.batches()),
@@ -104,7 +103,7 @@ class ImageLoader::Epoch {
       }
       lock.unlock();
       try {
-        fill(made, source_, transform_, options_, number_, records_of(number));
+        fill(made, source_, pipeline_, options_.seed, number_, records_of(number));
       } catch (...) {
         made.failure = std::current_exception();
       }
@@ -120,7 +119,7 @@ class ImageLoader::Epoch {
   }
 
   const ImageSource& source_;
-  const ImageTransform& transform_;
+  const ImagePipeline& pipeline_;
   const LoaderOptions& options_;
   const std::uint64_t number_;
   const std::size_t end_;
@@ -140,9 +139,8 @@ class ImageLoader::Epoch {
 
 ImageLoader::ImageLoader(std::shared_ptr<const ImageSource> source, const ImageTransform& transform,
                          const LoaderOptions& options)
-    : source_(std::move(source)), transform_(transform), options_(options) {
+    : source_(std::move(source)), pipeline_(transform), options_(options) {
   constexpr int kMostWorkers = 1024;
-  check(transform_);
   if (options_.batch < 1) throw DataError("batches of 0 images (allowed: 1 or more)");
   if (options_.queue < 1) throw DataError("a queue of 0 batches (allowed: 1 or more)");
   if (options_.workers < 1 || options_.workers > kMostWorkers) {

@@ -57,7 +57,7 @@ class ImageLoader {
   class Epoch;
 
   std::shared_ptr<const ImageSource> source_;
-  ImageTransform transform_;
+  ImagePipeline pipeline_;
   LoaderOptions options_;
   std::unique_ptr<Epoch> epoch_;
   std::set<std::size_t> skipped_records_;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "file.hpp"
 #include "resample.hpp"
 
 namespace actzip::data {
@@ -26,64 +28,20 @@ float normalised(float value, const ImageTransform& transform, std::size_t chann
   return (value - transform.mean[channel] * 255.0F) / (transform.deviation[channel] * 255.0F);
 }
 
-using Levels = std::array<std::array<float, 256>, 3>;
-
-Levels levels_of(const ImageTransform& transform) {
-  Levels levels;
-  for (std::size_t c = 0; c < 3; ++c) {
-    for (std::size_t value = 0; value < 256; ++value) {
-      levels[c][value] = normalised(static_cast<float>(value), transform, c);
-    }
-  }
-  return levels;
-}
-
 /// Where a pixel outside is mirrored to; `length` is above the padding.
 int mirrored(int at, int length) {
   if (at < 0) return -at;
   return at < length ? at : 2 * (length - 1) - at;
 }
 
-/// The part of a row or column that a window sees: source positions, -1 for black.
-std::vector<int> window(const ImageTransform& transform, int begin, bool backwards) {
-  std::vector<int> positions(static_cast<std::size_t>(transform.size));
-  for (int i = 0; i < transform.size; ++i) {
-    const int at = begin + (backwards ? transform.size - 1 - i : i);
-    const bool inside = at >= 0 && at < transform.size;
-    positions[static_cast<std::size_t>(i)] =
-        inside || transform.crop == Crop::reflect_padded ? mirrored(at, transform.size) : -1;
-  }
-  return positions;
-}
-
-/// Whole pixels, moved: nothing is scaled.
-void copy_window(const ImageTransform& transform, const Image& image, Draws draws, std::span<float> out) {
-  if (image.height != transform.size || image.width != transform.size) {
-    throw DataError(fmt::format("an image of {} x {} (expected: {} x {}, or a crop that scales)", image.width,
-                                image.height, transform.size, transform.size));
-  }
-  int top = 0;
-  int left = 0;
-  if (padded(transform.crop)) {
-    const auto places = static_cast<std::uint32_t>(2 * transform.padding + 1);
-    top = static_cast<int>(draws.below(places)) - transform.padding;
-    left = static_cast<int>(draws.below(places)) - transform.padding;
-  }
-  const bool flip = transform.flip && draws.below(2) == 1;
-  const std::vector<int> rows = window(transform, top, false);
-  const std::vector<int> columns = window(transform, left, flip);
-
-  const Levels levels = levels_of(transform);
-  const auto size = static_cast<std::size_t>(transform.size);
-  for (std::size_t y = 0; y < size; ++y) {
-    const std::uint8_t* row = rows[y] < 0 ? nullptr : image.rgb.data() + static_cast<std::size_t>(rows[y]) * size * 3;
-    for (std::size_t c = 0; c < 3; ++c) {
-      float* target = out.data() + (c * size + y) * size;
-      for (std::size_t x = 0; x < size; ++x) {
-        const bool black = row == nullptr || columns[x] < 0;
-        target[x] = levels[c][black ? 0 : row[3 * static_cast<std::size_t>(columns[x]) + c]];
-      }
-    }
+/// Copies a row into the middle of `line`, and what is mirrored to its sides; what is not stays black.
+void pad_row(Bytes row, int padding, bool reflect, std::span<std::uint8_t> line) {
+  const auto pad = static_cast<std::size_t>(padding);
+  std::ranges::copy(row, line.begin() + 3 * padding);
+  if (!reflect) return;
+  for (std::size_t i = 1; i <= pad; ++i) {
+    std::ranges::copy(row.subspan(3 * i, 3), line.begin() + static_cast<std::ptrdiff_t>(3 * (pad - i)));
+    std::ranges::copy(row.last(3 * (i + 1)).first(3), line.end() - static_cast<std::ptrdiff_t>(3 * (pad + 1 - i)));
   }
 }
 
@@ -120,19 +78,6 @@ Window centre_window(const ImageTransform& transform, const Image& image) {
   return {begin(image.height) * rows, begin(image.width) * columns, transform.size * rows, transform.size * columns};
 }
 
-void scale_window(const ImageTransform& transform, const Image& image, Draws draws, std::span<float> out) {
-  const Window part =
-      transform.crop == Crop::random_resized ? random_window(image, draws) : centre_window(transform, image);
-  const bool flip = transform.flip && draws.below(2) == 1;
-  resample(image, part, transform.size, flip, out);
-  const std::size_t plane = out.size() / 3;
-  for (std::size_t c = 0; c < 3; ++c) {
-    for (float& value : out.subspan(c * plane, plane)) value = normalised(value, transform, c);
-  }
-}
-
-}  // namespace
-
 void check(const ImageTransform& transform) {
   const auto fail_unless = [](bool fine, const std::string& text) {
     if (!fine) throw DataError(text);
@@ -148,18 +93,79 @@ void check(const ImageTransform& transform) {
     fail_unless(deviation > 0.0F, fmt::format("deviation {} (allowed: above 0)", deviation));
   }
 }
+}  // namespace
 
-DecodeHint decode_hint(const ImageTransform& transform, Draws draws) {
-  if (transform.crop == Crop::centre) return {resized_side(transform)};
-  if (transform.crop != Crop::random_resized) return {};
+ImagePipeline::ImagePipeline(const ImageTransform& transform) : transform_(transform) {
+  check(transform_);
+  for (std::size_t c = 0; c < 3; ++c) {
+    for (std::size_t value = 0; value < 256; ++value) {
+      levels_[c][value] = normalised(static_cast<float>(value), transform_, c);
+    }
+  }
+}
+
+std::size_t ImagePipeline::image_elems() const {
+  const auto size = static_cast<std::size_t>(transform_.size);
+  return 3 * size * size;
+}
+
+DecodeHint ImagePipeline::decode_hint(Draws draws) const {
+  if (transform_.crop == Crop::centre) return {resized_side(transform_)};
+  if (transform_.crop != Crop::random_resized) return {};
   // The shorter side of a window of this area is no less than size if that of the image is no less than this.
-  const float shorter = static_cast<float>(transform.size) / std::sqrt(draw_area(draws) / kWidest);
+  const float shorter = static_cast<float>(transform_.size) / std::sqrt(draw_area(draws) / kWidest);
   return {static_cast<int>(std::ceil(shorter))};
 }
 
-void apply(const ImageTransform& transform, const Image& image, Draws draws, std::span<float> out) {
-  const bool scales = transform.crop == Crop::random_resized || transform.crop == Crop::centre;
-  scales ? scale_window(transform, image, draws, out) : copy_window(transform, image, draws, out);
+void ImagePipeline::apply(const Image& image, Draws draws, std::span<float> out) const {
+  const bool scales = transform_.crop == Crop::random_resized || transform_.crop == Crop::centre;
+  scales ? scale_window(image, draws, out) : copy_window(image, draws, out);
+}
+
+/// Whole pixels, moved: nothing is scaled. Each row is copied between its padding, and read from where the window
+/// begins.
+void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float> out) const {
+  const int size = transform_.size;
+  if (image.height != size || image.width != size) {
+    throw DataError(fmt::format("an image of {} x {} (expected: {} x {}, or a crop that scales)", image.width,
+                                image.height, size, size));
+  }
+  const int padding = padded(transform_.crop) ? transform_.padding : 0;
+  const auto places = static_cast<std::uint32_t>(2 * padding + 1);
+  const int top = padding > 0 ? static_cast<int>(draws.below(places)) - padding : 0;
+  const std::uint32_t left = padding > 0 ? draws.below(places) : static_cast<std::uint32_t>(padding);
+  const bool flip = transform_.flip && draws.below(2) == 1;
+  const bool reflect = transform_.crop == Crop::reflect_padded;
+
+  const auto side = static_cast<std::size_t>(size);
+  std::vector<std::uint8_t> line(3 * (side + 2 * static_cast<std::size_t>(padding)));  // black at first
+  for (int y = 0; y < size; ++y) {
+    const int source_y = reflect ? mirrored(top + y, size) : top + y;
+    float* target = out.data() + static_cast<std::size_t>(y) * side;
+    if (source_y < 0 || source_y >= size) {
+      for (std::size_t c = 0; c < 3; ++c) std::fill_n(target + c * side * side, side, levels_[c][0]);
+      continue;
+    }
+    const std::uint8_t* row = image.rgb.data() + static_cast<std::size_t>(source_y) * side * 3;
+    pad_row({row, 3 * side}, padding, reflect, line);
+    const std::uint8_t* pixel = line.data() + std::size_t{3} * (left + (flip ? side - 1 : 0));
+    const std::ptrdiff_t step = flip ? -3 : 3;
+    for (std::size_t x = 0; x < side; ++x, pixel += step) {
+      for (std::size_t c = 0; c < 3; ++c) target[c * side * side + x] = levels_[c][pixel[c]];
+    }
+  }
+}
+
+void ImagePipeline::scale_window(const Image& image, Draws draws, std::span<float> out) const {
+  const Window part =
+      transform_.crop == Crop::random_resized ? random_window(image, draws) : centre_window(transform_, image);
+  const bool flip = transform_.flip && draws.below(2) == 1;
+  Levels levels;
+  for (std::size_t c = 0; c < 3; ++c) {
+    levels.gain[c] = 1.0F / (255.0F * transform_.deviation[c]);
+    levels.offset[c] = -transform_.mean[c] / transform_.deviation[c];
+  }
+  resample(image, part, transform_.size, flip, levels, out);
 }
 
 ImageTransform cifar10_transform(Split split) {

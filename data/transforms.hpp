@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -34,14 +35,29 @@ ImageTransform cifar10_transform(Split split);   ///< zero-padded by 4
 ImageTransform cifar100_transform(Split split);  ///< reflect-padded by 4
 ImageTransform imagenet_transform(Split split, int size = 224);
 
-/// Throws DataError for a field out of its range.
-void check(const ImageTransform& transform);
+/// A transform, checked and ready. May be used by several threads at once.
+class ImagePipeline {
+ public:
+  /// Throws DataError for a field out of its range.
+  explicit ImagePipeline(const ImageTransform& transform);
 
-/// How large the image must be decoded so that nothing of its crop is lost. Takes the same draws as apply() does first:
-/// give it a copy.
-DecodeHint decode_hint(const ImageTransform& transform, Draws draws);
+  [[nodiscard]] const ImageTransform& transform() const { return transform_; }
+  [[nodiscard]] std::size_t image_elems() const;  ///< 3 * size * size
 
-/// Fills `out`, 3 * size * size, channel by channel. Throws DataError if Crop::none or a padded one meets another size.
-void apply(const ImageTransform& transform, const Image& image, Draws draws, std::span<float> out);
+  /// How large the image must be decoded so that nothing of its crop is lost; apply() with the same draws makes that
+  /// crop.
+  [[nodiscard]] DecodeHint decode_hint(Draws draws) const;
+
+  /// Fills `out`, image_elems() of it, channel by channel. Throws DataError if Crop::none or a padded one meets an
+  /// image of another size.
+  void apply(const Image& image, Draws draws, std::span<float> out) const;
+
+ private:
+  void copy_window(const Image& image, Draws draws, std::span<float> out) const;
+  void scale_window(const Image& image, Draws draws, std::span<float> out) const;
+
+  ImageTransform transform_;
+  std::array<std::array<float, 256>, 3> levels_;  ///< what each byte of a channel becomes
+};
 
 }  // namespace actzip::data

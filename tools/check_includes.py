@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters and the program."""
+"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters, the data sets and the program."""
 
 import re
 import sys
