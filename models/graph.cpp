@@ -19,9 +19,14 @@ struct FullPrecision {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
-at::Tensor with_values(const at::Tensor& graph, const at::Tensor& values) {
-  return at::_sparse_csr_tensor_unsafe(graph.crow_indices(), graph.col_indices(), values, graph.sizes(),
+at::Tensor matrix(const at::Tensor& row_begins, const at::Tensor& columns, const at::Tensor& values) {
+  const std::int64_t nodes = row_begins.numel() - 1;
+  return at::_sparse_csr_tensor_unsafe(row_begins, columns, values, {nodes, nodes},
                                        values.options().layout(at::kSparseCsr));
+}
+
+at::Tensor with_values(const at::Tensor& graph, const at::Tensor& values) {
+  return matrix(graph.crow_indices(), graph.col_indices(), values);
 }
 
 /// The node of each edge: the row of each value.
@@ -111,11 +116,17 @@ class WeightedNeighbourSum : public Function<WeightedNeighbourSum> {
   static at::Tensor products(const at::Tensor& graph, const at::Tensor& weights, const at::Tensor& input) {
     at::Tensor result = at::empty(input.sizes(), input.options());
     for (std::int64_t head = 0; head < weights.size(1); ++head) {
-      const at::Tensor matrix = with_values(graph, weights.select(1, head).contiguous());
-      result.select(1, head).copy_(at::mm(matrix, input.select(1, head).contiguous()));
+      const at::Tensor weighed = with_values(graph, weights.select(1, head).contiguous());
+      result.select(1, head).copy_(at::mm(weighed, input.select(1, head).contiguous()));
     }
     return result;
   }
+};
+
+/// torch says once that its CSR tensors are new; that is no news to who trains.
+class Silence : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
 };
 
 at::Tensor edge_values(const at::Tensor& row, const at::Tensor& column, const at::Tensor& degree,
@@ -158,8 +169,9 @@ at::Tensor normalised_adjacency(at::IntArrayRef from, at::IntArrayRef to, std::i
   places = std::get<0>(at::_unique(places, /*sorted=*/true));  // by rows, as CSR wants them
   const at::Tensor row = places.div(nodes, "floor"), column = places.remainder(nodes);
   const at::Tensor degree = at::bincount(row, {}, nodes);
-  return at::_sparse_csr_tensor_unsafe(at::cat({at::zeros(1, at::kLong), degree.cumsum(0)}), column,
-                                       edge_values(row, column, degree, kind), {nodes, nodes});
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  return matrix(at::cat({at::zeros(1, at::kLong), degree.cumsum(0)}), column, edge_values(row, column, degree, kind));
 }
 
 at::Tensor neighbour_sum(const at::Tensor& graph, const at::Tensor& input) { return NeighbourSum::apply(graph, input); }

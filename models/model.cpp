@@ -42,7 +42,7 @@ const std::vector<Entry>& entries() {
       entry("resnet152", Kind::image, "ResNet of 152 layers, bottlenecks", make_resnet, none, imagenet, 60'192'808),
       entry("wide-resnet50-2", Kind::image, "ResNet-50, bottlenecks twice as wide", make_resnet, none, imagenet, 68'883'240),
       entry("wide-resnet101-2", Kind::image, "ResNet-101, bottlenecks twice as wide", make_resnet, none, imagenet, 126'886'696),
-      entry("preact-resnet56", Kind::image, "pre-activation ResNet of 56 layers for small images", make_preact_resnet, none, cifar, 855'482),
+      entry("preact-resnet56", Kind::image, "pre-activation ResNet of 56 layers for small images", make_preact_resnet, none, cifar, 855'578),
       entry("preact-resnet164", Kind::image, "pre-activation ResNet of 164 layers for small images, bottlenecks", make_preact_resnet, none, cifar, 1'703'258),
       entry("densenet121", Kind::image, "DenseNet of 121 layers, growth 32", make_densenet, none, imagenet, 7'978'856),
       entry("densenet161", Kind::image, "DenseNet of 161 layers, growth 48", make_densenet, none, imagenet, 28'681'000),

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/jit/serialization/import_read.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <system_error>
 
 #include "actzip/error.hpp"
+#include "unpickler.hpp"
 
 namespace actzip::models {
 
@@ -121,7 +121,7 @@ NamedTensors read_tensors(const std::string& path) {
   at::IValue value;
   try {
     caffe2::serialize::PyTorchStreamReader reader(path);
-    value = ::torch::jit::readArchiveAndTensors("data", "", "", std::nullopt, std::nullopt, at::kCPU, reader);
+    value = unpickle(reader);
   } catch (const std::exception& error) {
     const std::string reason = error.what();
     fail(path, fmt::format("cannot be read as a torch file: {} (allowed: what torch.save(model.state_dict()) writes)",
