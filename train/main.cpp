@@ -1,9 +1,11 @@
 // The program `actzip-train`, which `actzip train` runs: a process of its own, so that `actzip` need not load torch.
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actzip/error.hpp"
@@ -15,6 +17,16 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
+
+/// torch's warnings, but for one that no user can do anything about.
+class Warnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    if (!std::string_view(warning.msg()).starts_with("Sparse CSR tensor support is in beta")) {
+      c10::WarningHandler::process(warning);
+    }
+  }
+};
 
 int report(const std::exception& error, int status) noexcept {
   std::fprintf(stderr, "actzip train: %s\n", error.what());
@@ -35,6 +47,8 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     return run({argv + 1, argv + argc});
   } catch (const actzip::train::WrongUsage& error) {

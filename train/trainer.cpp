@@ -75,6 +75,9 @@ class Trainer {
 
  private:
   [[nodiscard]] std::int64_t epoch() const { return progress_.step / steps_of_epoch_; }
+  [[nodiscard]] double rate_in(std::int64_t step) const {
+    return options_.rate * rate_factor(options_.schedule, step, steps_);
+  }
   [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
 
   void begin();
@@ -88,6 +91,7 @@ class Trainer {
   void evaluate();
   void save();
   void finish(bool is_done);
+  void summarise();
   [[nodiscard]] std::string held_text() const;
   [[nodiscard]] NamedTensors others() const;
 
@@ -209,7 +213,7 @@ void Trainer::record(const Batch& batch) {
 }
 
 void Trainer::step() {
-  const double rate = options_.rate * rate_factor(options_.schedule, progress_.step, steps_);
+  const double rate = rate_in(progress_.step);
   const auto parts = static_cast<double>(options_.accumulate);
   for (std::int64_t i = 0; i < options_.accumulate; ++i) {
     const Batch batch = task_->next();
@@ -237,7 +241,6 @@ bool Trainer::log() {
   const double speed = static_cast<double>(progress_.examples - logged_examples_) / (seconds - logged_seconds_);
   if (session_) report_ = session_->report();
   const MemoryUse memory = memory_use(device_);
-  const double rate = options_.rate * rate_factor(options_.schedule, progress_.step - 1, steps_);
   console_.progress(fmt::format("{} epoch {}/{}  step {}/{}  loss {:.4f}  {:.0f} {}/s  memory {}{}",
                                 bar(static_cast<double>(progress_.step) / static_cast<double>(steps_)),
                                 (progress_.step - 1) / steps_of_epoch_ + 1, (steps_ - 1) / steps_of_epoch_ + 1,
@@ -247,7 +250,7 @@ bool Trainer::log() {
                    {"step", progress_.step},
                    {"epoch", (progress_.step - 1) / steps_of_epoch_},
                    {"loss", loss},
-                   {"rate", rate},
+                   {"rate", rate_in(progress_.step - 1)},
                    {"examples_per_second", speed},
                    {"held_bytes", report_.bytes_after},
                    {"plain_bytes", report_.bytes_before},
@@ -300,8 +303,10 @@ bool Trainer::after_step() {
   if (evaluates) {
     evaluate();
     const Metric metric = task_->metric();
-    console_.say(fmt::format("epoch {}: {} {:.{}f}", (progress_.step - 1) / steps_of_epoch_ + 1, metric.name,
-                             progress_.last, metric.digits));
+    const bool is_rare = steps_of_epoch_ > 1 || is_last || is_due(options_.log_every);  // a graph's epoch is one step
+    if (is_rare)
+      console_.say(fmt::format("epoch {}: {} {:.{}f}", (progress_.step - 1) / steps_of_epoch_ + 1, metric.name,
+                               progress_.last, metric.digits));
     metrics_->write({{"kind", "validation"}, {"step", progress_.step}, {metric.name, progress_.last}});
   }
   const bool has_patience = options_.patience == 0 || progress_.evaluations_since_best < options_.patience;
@@ -337,7 +342,7 @@ void write_text(const std::string& path, const std::string& text) {
     throw std::runtime_error(fmt::format("cannot write {}: is the folder there, and the disk not full?", path));
 }
 
-/// The summary, and the files of the end.
+/// The files of the end, and what is to be said.
 void Trainer::finish(bool is_done) {
   for (const std::string& record : task_->skipped()) console_.say(fmt::format("left out: {}", record));
   if (!options_.save_batches.empty()) models::write_tensors(options_.save_batches, batches_);
@@ -353,6 +358,10 @@ void Trainer::finish(bool is_done) {
     return;
   }
   if (!options_.output.empty()) models::save_weights(*model_, in_output(options_, "", "weights.pt"));
+  summarise();
+}
+
+void Trainer::summarise() {
   const Metric metric = task_->metric();
   const MemoryUse memory = memory_use(device_);
   const double step_seconds = progress_.seconds / static_cast<double>(std::max<std::int64_t>(progress_.step, 1));
