@@ -27,7 +27,7 @@ int size_of(const Options& options) {
   return static_cast<int>(augment_of(options) == "imagenet" ? kLarge : kSmall);
 }
 
-/// With `none`, training images are treated as those for validation.
+/// With `none`, training images are treated as those for validation, and both are scaled to a size that was asked for.
 data::ImageTransform transform_of(const Options& options, data::Split split) {
   const std::string augment = augment_of(options);
   if (augment == "imagenet") return data::imagenet_transform(split, size_of(options));
@@ -35,6 +35,10 @@ data::ImageTransform transform_of(const Options& options, data::Split split) {
   data::ImageTransform transform =
       augment == "cifar100" ? data::cifar100_transform(split) : data::cifar10_transform(split);
   transform.size = size_of(options);
+  if (augment == "none" && options.input_size > 0) {
+    transform.crop = data::Crop::centre;
+    transform.resize = transform.size;
+  }
   return transform;
 }
 
