@@ -50,14 +50,15 @@ void fill(Made& made, const ImageSource& source, const ImagePipeline& pipeline, 
 /// none that is further than `queue` ahead of what was asked for.
 class ImageLoader::Epoch {
  public:
-  Epoch(const ImageLoader& loader, std::uint64_t number, std::size_t first_batch)
+  Epoch(const ImageLoader& loader, std::uint64_t number, std::size_t first_batch, std::vector<Batch> spare)
       : source_(*loader.source_),
         pipeline_(loader.pipeline_),
         options_(loader.options_),
         number_(number),
         end_(loader.batches()),
         to_make_(first_batch),
-        to_give_(first_batch) {
+        to_give_(first_batch),
+        spare_(std::move(spare)) {
     if (options_.shuffle) order_ = epoch_order(source_.size(), options_.seed, number);
     if (!options_.shuffle) {
       for (std::size_t i = 0; i < source_.size(); ++i) order_.push_back(i);
@@ -67,21 +68,27 @@ class ImageLoader::Epoch {
   Epoch(const Epoch&) = delete;
   Epoch& operator=(const Epoch&) = delete;
 
-  ~Epoch() {
+  ~Epoch() { stop(); }
+
+  /// Ends the threads; gives their memory for the next epoch, which would otherwise ask the system for it again.
+  std::vector<Batch> stop() {
     {
       const std::lock_guard lock(mutex_);
-      to_make_ = end_;
       stopped_ = true;
     }
     room_.notify_all();
     for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+    for (auto& [number, made] : shelf_) spare_.push_back(std::move(made.batch));
+    shelf_.clear();
+    return std::move(spare_);
   }
 
   /// The next in order; nothing at the end. `used` is memory for another.
   std::optional<Made> take(Batch used) {
     std::unique_lock lock(mutex_);
+    if (used.pixels.capacity() > 0) spare_.push_back(std::move(used));
     if (to_give_ == end_) return std::nullopt;
-    spare_.push_back(std::move(used));
     arrived_.wait(lock, [&] { return shelf_.contains(to_give_); });
     auto node = shelf_.extract(to_give_++);
     lock.unlock();
@@ -163,8 +170,9 @@ void ImageLoader::begin_epoch(std::uint64_t epoch, std::size_t first_batch) {
   if (first_batch > batches()) {
     throw DataError(fmt::format("batch {} of an epoch (allowed: 0 to {})", first_batch, batches()));
   }
-  epoch_.reset();  // its threads end before others begin
-  epoch_ = std::make_unique<Epoch>(*this, epoch, first_batch);
+  std::vector<Batch> spare;
+  if (epoch_) spare = epoch_->stop();  // its threads end before others begin
+  epoch_ = std::make_unique<Epoch>(*this, epoch, first_batch, std::move(spare));
 }
 
 bool ImageLoader::next(Batch& batch) {

@@ -77,20 +77,25 @@ Pixel load(const float* source) {
   return pixel;
 }
 
+/// The weights of columns, with the gain in them, as the vectors that the loop multiplies by.
+std::vector<Pixel> pixel_weights(const Taps& taps, const Levels& levels) {
+  std::vector<Pixel> weights;
+  for (const float weight : taps.weights) {
+    weights.push_back(Pixel{weight * levels.gain[0], weight * levels.gain[1], weight * levels.gain[2], 0.0F});
+  }
+  return weights;
+}
+
 /// One row of the result out of a row of pixels that lie side by side.
 template <std::size_t kCount>  // taps; 0: as many as there are
-void mix_columns(const float* row, std::size_t first, const Taps& taps, const Levels& levels, bool flip, float* target,
+void mix_columns(const float* row, const Taps& taps, const Pixel* weights, Pixel offset, bool flip, float* target,
                  std::size_t plane) {
-  const Pixel gain = {levels.gain[0], levels.gain[1], levels.gain[2], 0.0F};
-  const Pixel offset = {levels.offset[0], levels.offset[1], levels.offset[2], 0.0F};
   const std::size_t count = kCount > 0 ? kCount : taps.count;
   const std::size_t size = taps.begin.size();
-  const float* weights = taps.weights.data();
   for (std::size_t x = 0; x < size; ++x, weights += count) {
-    const float* source = row + 3 * (taps.begin[x] - first);
-    Pixel sum = {};
+    const float* source = row + 3 * (taps.begin[x] - taps.begin[0]);
+    Pixel sum = offset;
     for (std::size_t k = 0; k < count; ++k) sum += weights[k] * load(source + 3 * k);
-    sum = sum * gain + offset;
     float* pixel = target + (flip ? size - 1 - x : x);
     pixel[0] = sum[0];
     pixel[plane] = sum[1];
@@ -121,10 +126,12 @@ void resample(const Image& image, const Window& window, int size, bool flip, con
   std::vector<float> row(3 * seen + 1);  // a pixel reads one float more than it has
   const auto side = static_cast<std::size_t>(size);
   const auto mix = mix_columns_of(columns.count);
+  const std::vector<Pixel> weights = pixel_weights(columns, levels);
+  const Pixel offset = {levels.offset[0], levels.offset[1], levels.offset[2], 0.0F};
   for (std::size_t y = 0; y < side; ++y) {
     mix_rows(image.rgb.data() + rows.begin[y] * stride + 3 * first, stride, rows.weights.data() + y * rows.count,
              rows.count, row.data(), 3 * seen);
-    mix(row.data(), first, columns, levels, flip, out.data() + y * side, side * side);
+    mix(row.data(), columns, weights.data(), offset, flip, out.data() + y * side, side * side);
   }
 }
 
