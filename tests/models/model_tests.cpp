@@ -200,6 +200,17 @@ TEST(Graphs, MatricesAreWhatLayersAskFor) {
   EXPECT_TRUE(at::equal(gat.values().index_select(0, gat.values()), at::arange(gat._nnz(), at::kLong)));
 }
 
+TEST(Graphs, MeansAreThoseOfDenseMatrices) {
+  const at::Tensor graph = normalised_adjacency({0, 2}, {1, 1}, 4, "sage");  // node 3 has no neighbours
+  const at::Tensor input = at::randn({4, 3}).requires_grad_(), factors = at::randn({4, 3});
+  const at::Tensor dense = graph.to_dense();
+  const at::Tensor expected = at::mm(dense / dense.sum(1, /*keepdim=*/true).clamp_min(1), input);
+  const at::Tensor actual = neighbour_mean(graph, input);
+  EXPECT_TRUE(at::allclose(actual, expected));
+  EXPECT_TRUE(at::allclose(::torch::autograd::grad({(actual * factors).sum()}, {input})[0],
+                           ::torch::autograd::grad({(expected * factors).sum()}, {input})[0]));
+}
+
 TEST(Graphs, AttentionIsThatOfDenseMatrices) {
   ::torch::manual_seed(0);
   constexpr std::int64_t kNodes = 12, kHeads = 2, kWidth = 3;
