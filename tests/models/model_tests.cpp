@@ -135,7 +135,7 @@ TEST(Models, TakeLargeImages) {
   }
 }
 
-TEST(Models, StayChannelsLast) {
+TEST(Models, GiveTheSameChannelsLast) {
   ::torch::manual_seed(0);
   const at::Tensor images = at::randn({2, 3, 32, 32});
   for (const char* name : {"resnet18", "preact-resnet56", "densenet121"}) {
@@ -254,6 +254,9 @@ TEST(Models, SayWhatIsAllowed) {
               HasSubstr("multiples of the patches' 16"));
   EXPECT_THAT(error_of([] { make_model({.name = "vit-tiny", .heads = 5}); }), HasSubstr("5 heads"));
   EXPECT_THAT(error_of([] { make_model({.name = "gat", .features = 3, .dropout = 1}); }), HasSubstr("dropout 1"));
+  EXPECT_THAT(error_of([] { make_model({.name = "resnet18", .layers = 20}); }), HasSubstr("layers 20 (allowed: none"));
+  EXPECT_THAT(error_of([] { make_model({.name = "resnet18", .dropout = 0.5}); }), HasSubstr("dropout 0.5"));
+  EXPECT_THAT(error_of([] { make_model({.name = "vit-tiny", .norm = true}); }), HasSubstr("norm true"));
   EXPECT_THAT(error_of([] { normalised_adjacency({0}, {3}, 3, "gcn"); }), HasSubstr("node 3 (allowed: 0 to 2)"));
 }
 
