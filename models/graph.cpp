@@ -29,6 +29,8 @@ at::Tensor with_values(const at::Tensor& graph, const at::Tensor& values) {
   return matrix(graph.crow_indices(), graph.col_indices(), values);
 }
 
+at::Tensor degrees(const at::Tensor& graph) { return graph.crow_indices().diff(); }
+
 /// The node of each edge: the row of each value.
 at::Tensor rows(const at::Tensor& graph) {
   return at::arange(graph.size(0), graph.col_indices().options()).repeat_interleave(degrees(graph), 0, graph._nnz());
@@ -49,6 +51,23 @@ class NeighbourSum : public Function<NeighbourSum> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {at::Tensor(), at::mm(context->saved_data["graph"].toTensor(), gradients[0])};
   }
+};
+
+class NeighbourMean : public Function<NeighbourMean> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& graph, const at::Tensor& input) {
+    const FullPrecision full;
+    context->saved_data["graph"] = graph;
+    return at::mm(graph, input.to(graph.values().scalar_type())).div_(divisors(graph));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::Tensor graph = context->saved_data["graph"].toTensor();
+    return {at::Tensor(), at::mm(graph, gradients[0] / divisors(graph))};
+  }
+
+ private:
+  static at::Tensor divisors(const at::Tensor& graph) { return degrees(graph).clamp_min(1).unsqueeze(1); }
 };
 
 class AttentionWeights : public Function<AttentionWeights> {
@@ -176,7 +195,9 @@ at::Tensor normalised_adjacency(at::IntArrayRef from, at::IntArrayRef to, std::i
 
 at::Tensor neighbour_sum(const at::Tensor& graph, const at::Tensor& input) { return NeighbourSum::apply(graph, input); }
 
-at::Tensor degrees(const at::Tensor& graph) { return graph.crow_indices().diff(); }
+at::Tensor neighbour_mean(const at::Tensor& graph, const at::Tensor& input) {
+  return NeighbourMean::apply(graph, input);
+}
 
 at::Tensor attention_weights(const at::Tensor& graph, const at::Tensor& source, const at::Tensor& target,
                              double slope) {

@@ -18,8 +18,8 @@ at::Tensor normalised_adjacency(at::IntArrayRef from, at::IntArrayRef to, std::i
 /// `graph` x `input` for a symmetric matrix: its gradient is the same product, and nothing is saved but the matrix.
 at::Tensor neighbour_sum(const at::Tensor& graph, const at::Tensor& input);
 
-/// The number of edges of each node.
-at::Tensor degrees(const at::Tensor& graph);
+/// The mean over each node's neighbours, 0 without any, for a matrix of ones. It, too, saves nothing but the matrix.
+at::Tensor neighbour_mean(const at::Tensor& graph, const at::Tensor& input);
 
 /// A softmax over each node's edges of leaky_relu(source[of the other end] + target[of the node]), with one column a
 /// head: [edges, heads]. It saves its result, and `source` and `target`, which have a row a node.

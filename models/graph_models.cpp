@@ -98,8 +98,7 @@ class Sage : public GraphModel {
 
  protected:
   at::Tensor convolve(std::size_t layer, const at::Tensor& x, const at::Tensor& graph) override {
-    const at::Tensor share = degrees(graph).clamp_min(1).to(at::kFloat).reciprocal().unsqueeze(1);
-    return neighbour_sum(graph, neighbours_[layer](x)) * share + own_[layer](x);
+    return neighbour_mean(graph, neighbours_[layer](x)) + own_[layer](x);
   }
 
  private:

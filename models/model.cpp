@@ -104,6 +104,18 @@ void check_image(const ModelOptions& options) {
   }
 }
 
+/// A size that a model would not look at was meant for another.
+void check_belonging(const ModelOptions& options, const ModelOptions& defaults, Kind kind) {
+  constexpr std::string_view kNone = "none, this model has no such size";
+  if (options.layers != 0 && defaults.layers == 0) refuse(options, "layers", options.layers, kNone);
+  if (options.hidden != 0 && defaults.hidden == 0) refuse(options, "hidden", options.hidden, kNone);
+  if (options.heads != 0 && defaults.heads == 0) refuse(options, "heads", options.heads, kNone);
+  if (options.dropout > 0 && defaults.dropout == -1) refuse(options, "dropout", options.dropout, "0, or -1");
+  if (kind == Kind::graph) return;
+  if (options.norm) refuse(options, "norm", options.norm, "false; it is for graphs");
+  if (options.input_dropout != 0) refuse(options, "input_dropout", options.input_dropout, "0; it is for graphs");
+}
+
 /// Of options with their defaults filled in.
 void check(const ModelOptions& options, Kind kind) {
   check_at_least_one(options, "classes", options.classes);
@@ -143,6 +155,7 @@ const ModelInfo& model_info(std::string_view name) { return find(name).info; }
 
 std::shared_ptr<Model> make_model(const ModelOptions& options) {
   const Entry& found = find(options.name);
+  check_belonging(options, found.defaults, found.info.kind);
   const ModelOptions whole = with_defaults(options, found.defaults);
   check(whole, found.info.kind);
   return found.make(whole);

@@ -123,12 +123,12 @@ class Encoder : public Transformer {
     register_module("pooled_dropout", pooled_dropout_);
   }
 
-  /// The head sees the mean over the words that are there.
+  /// The head sees the mean over the words that are there. Masked rather than multiplied: that saves one bit a word.
   at::Tensor forward(const at::Tensor& input, const at::Tensor& extra) override {
     const at::Tensor mask = extra.defined() ? extra : input != 0;
     const at::Tensor x = run_blocks(embedding_(input), mask.unsqueeze(1).unsqueeze(1));
-    const at::Tensor shares = mask / mask.sum(1, /*keepdim=*/true);
-    return head_(pooled_dropout_((x * shares.unsqueeze(2)).sum(1)));
+    const at::Tensor sum = x.masked_fill(mask.logical_not().unsqueeze(2), 0).sum(1);
+    return head_(pooled_dropout_(sum / mask.sum(1, /*keepdim=*/true)));
   }
 
  private:

@@ -135,7 +135,7 @@ TEST(Models, TakeLargeImages) {
   }
 }
 
-TEST(Models, StayChannelsLast) {
+TEST(Models, GiveTheSameChannelsLast) {
   ::torch::manual_seed(0);
   const at::Tensor images = at::randn({2, 3, 32, 32});
   for (const char* name : {"resnet18", "preact-resnet56", "densenet121"}) {
@@ -200,6 +200,17 @@ TEST(Graphs, MatricesAreWhatLayersAskFor) {
   EXPECT_TRUE(at::equal(gat.values().index_select(0, gat.values()), at::arange(gat._nnz(), at::kLong)));
 }
 
+TEST(Graphs, MeansAreThoseOfDenseMatrices) {
+  const at::Tensor graph = normalised_adjacency({0, 2}, {1, 1}, 4, "sage");  // node 3 has no neighbours
+  const at::Tensor input = at::randn({4, 3}).requires_grad_(), factors = at::randn({4, 3});
+  const at::Tensor dense = graph.to_dense();
+  const at::Tensor expected = at::mm(dense / dense.sum(1, /*keepdim=*/true).clamp_min(1), input);
+  const at::Tensor actual = neighbour_mean(graph, input);
+  EXPECT_TRUE(at::allclose(actual, expected));
+  EXPECT_TRUE(at::allclose(::torch::autograd::grad({(actual * factors).sum()}, {input})[0],
+                           ::torch::autograd::grad({(expected * factors).sum()}, {input})[0]));
+}
+
 TEST(Graphs, AttentionIsThatOfDenseMatrices) {
   ::torch::manual_seed(0);
   constexpr std::int64_t kNodes = 12, kHeads = 2, kWidth = 3;
@@ -243,6 +254,9 @@ TEST(Models, SayWhatIsAllowed) {
               HasSubstr("multiples of the patches' 16"));
   EXPECT_THAT(error_of([] { make_model({.name = "vit-tiny", .heads = 5}); }), HasSubstr("5 heads"));
   EXPECT_THAT(error_of([] { make_model({.name = "gat", .features = 3, .dropout = 1}); }), HasSubstr("dropout 1"));
+  EXPECT_THAT(error_of([] { make_model({.name = "resnet18", .layers = 20}); }), HasSubstr("layers 20 (allowed: none"));
+  EXPECT_THAT(error_of([] { make_model({.name = "resnet18", .dropout = 0.5}); }), HasSubstr("dropout 0.5"));
+  EXPECT_THAT(error_of([] { make_model({.name = "vit-tiny", .norm = true}); }), HasSubstr("norm true"));
   EXPECT_THAT(error_of([] { normalised_adjacency({0}, {3}, 3, "gcn"); }), HasSubstr("node 3 (allowed: 0 to 2)"));
 }
 

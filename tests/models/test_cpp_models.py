@@ -163,6 +163,17 @@ def test_torchvision(tmp_path, name):
         make().load_state_dict(made_in_cpp(tmp_path, 1, **sizes))
 
 
+def test_names_are_torchvisions(tmp_path):
+    """Where it is not installed: some names that its models have."""
+    resnet = list(made_in_cpp(tmp_path, 0, name="resnet50", image_size=224))
+    assert resnet[:3] == ["conv1.weight", "bn1.weight", "bn1.bias"] and resnet[-2:] == ["fc.weight", "fc.bias"]
+    assert {"layer1.0.downsample.0.weight", "layer4.2.bn3.running_var", "bn1.num_batches_tracked"} <= set(resnet)
+    densenet = list(made_in_cpp(tmp_path, 0, name="densenet121", image_size=224))
+    assert densenet[0] == "features.conv0.weight" and densenet[-2:] == ["classifier.weight", "classifier.bias"]
+    assert {"features.norm0.weight", "features.denseblock4.denselayer16.conv2.weight",
+            "features.transition3.conv.weight", "features.norm5.running_mean"} <= set(densenet)
+
+
 @pytest.mark.parametrize("keep_vars", [False, True])
 def test_state_dicts_of_modules_are_read(tmp_path, keep_vars):
     """With the metadata and parameters that torch.save() writes of a module."""
