@@ -104,13 +104,12 @@ class SentenceTask final : public Task {
       : options_(options),
         device_(device),
         all_(data::load_sentences(options.data, {.longest = options.length > 0 ? options.length : kSentenceLength})),
-        train_(to_device(all_.train.ids, device).view({-1, all_.longest})),
         train_labels_(to_device(all_.train.labels, device)),
         validation_(to_device(all_.validation.ids, device).view({-1, all_.longest})),
         validation_labels_(to_device(all_.validation.labels, device)) {
-    if (train_.size(0) < options.batch) {
+    if (train_labels_.size(0) < options.batch) {
       throw data::DataError(fmt::format("{}: {} sentences to train with (allowed: {} or more, for one batch)",
-                                        options.data, train_.size(0), options.batch));
+                                        options.data, train_labels_.size(0), options.batch));
     }
   }
 
@@ -121,7 +120,7 @@ class SentenceTask final : public Task {
     model.length = all_.longest;
     return model;
   }
-  [[nodiscard]] std::int64_t batches() const override { return train_.size(0) / options_.batch; }
+  [[nodiscard]] std::int64_t batches() const override { return train_labels_.size(0) / options_.batch; }
   [[nodiscard]] std::string_view unit() const override { return "sentences"; }
   [[nodiscard]] Metric metric() const override { return {"accuracy", true, 2}; }
 
@@ -187,7 +186,6 @@ class SentenceTask final : public Task {
   Options options_;
   c10::Device device_;
   data::Sentences all_;
-  at::Tensor train_;
   at::Tensor train_labels_;
   at::Tensor validation_;
   at::Tensor validation_labels_;

@@ -166,7 +166,7 @@ def test_json_to_standard_output_is_nothing_but_json():
     ("args", "says"),
     [
         ([], "subcommand"),
-        (["train"], "train"),
+        (["drain"], "drain"),
         (["bench"], "subcommand"),
         (["bench", "codec", "--codec", "zip:2"], "'zip'"),
         (["bench", "codec", "--codec", "affine:9"], "1 to 8"),
