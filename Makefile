@@ -30,7 +30,7 @@ bench: build     ## every codec on the CPU, and on the GPU if there is one: byte
 
 demo: build      ## bytes, error and speed of every codec, as a table; then a short training on generated images
 	$(BIN) bench codec --quick
-	$(BIN) train --model preact-resnet56 --data shapes:6000 --input-size 16 --augment none --epochs 2 --batch 64 \
+	$(BIN) train --model preact-resnet56 --data shapes:3000 --input-size 16 --augment none --epochs 3 --batch 64 \
 	  --optimizer adamw --lr 3e-3 --schedule one-cycle
 
 lint: configure  ## formatting, clang-tidy, file lengths, the dependency law

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -21,6 +22,8 @@ namespace {
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
+  // torch's threads that wait would keep cores busy that the loader, or somebody else, needs: up to five times slower.
+  setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   execv(program.c_str(), pointers.data());
   const std::string why =
       errno == ENOENT ? "it is not there; build it with -DACTZIP_TORCH=ON, or by 'make build'" : std::strerror(errno);

@@ -23,7 +23,7 @@ std::string list_text() {
       "  none               plain training\n"
       "  exact              only what changes no gradient: masks, indices, shapes\n"
       "  default            2 to 4 bits by the table of docs/policy.md\n"
-      "  division           block averages and 2-bit residuals for convolutions and batch norms, masks, and the rest exact\n"
+      "  division           averages and 2-bit residuals for convolutions and batch norms; the rest exact\n"
       "  CODEC              such as rotated:2 or affine:4, for all; 'actzip codecs' lists them\n";
   for (const Level& level : levels()) text += fmt::format("  {:<18} {}\n", level.name, level.strategy);
   return text;

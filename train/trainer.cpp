@@ -369,8 +369,10 @@ void Trainer::summarise() {
   console_.say("");
   fmt::print("{} on {}, preset {}: {} steps on {}\n", options_.model, options_.data, options_.preset, progress_.step,
              device_.str());
-  fmt::print("  {:<9} best {:.{}f}, last {:.{}f}\n", metric.name, progress_.best, metric.digits, progress_.last,
-             metric.digits);
+  if (std::isfinite(progress_.last)) {
+    fmt::print("  {:<9} best {:.{}f}, last {:.{}f}\n", metric.name, progress_.best, metric.digits, progress_.last,
+               metric.digits);
+  }
   if (report_.bytes_after > 0) {
     fmt::print("  held      {} where plain training holds {}: {:.1f} times smaller\n", bytes_text(report_.bytes_after),
                bytes_text(report_.bytes_before),

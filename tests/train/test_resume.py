@@ -15,7 +15,8 @@ def options_of(name, folder):
     return {
         "graph": GRAPH,
         "images": [*IMAGES, "--accumulate", 2, "--augment", "cifar10", "--nesterov", "--weight-decay", 5e-4],
-        "text": [*text_options(folder), "--steps", 8, "--dropout", 0.1, "--bits", 1.5, "--interval", 3, "--clip", 1],
+        "text": [*text_options(folder), "--steps", 8, "--dropout", 0.1, "--bits", 1.5, "--interval", 3, "--clip", 1,
+                 "--amp", "bf16"],
         "fp16": [*GRAPH, "--amp", "fp16", "--preset", "rotated:2"],
         "scope": [*GRAPH, "--keep", "scope", "--adapt", "sample+layer"],
     }[name]
