@@ -136,6 +136,7 @@ bool is_tabulated(const BenchCase& bench_case) {
   if (content_of(bench_case).kind != Content::Kind::gaussian) return false;
   if (const auto* affine = std::get_if<Affine>(&bench_case.spec)) return affine->group == GroupSize{256};
   if (const auto* rotated = std::get_if<Rotated>(&bench_case.spec)) return rotated->group == GroupSize{256};
+  if (const auto* dual = std::get_if<Dual>(&bench_case.spec)) return dual->size == Dual{}.size && dual->last == 1;
   return true;
 }
 

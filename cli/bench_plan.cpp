@@ -39,6 +39,12 @@ std::vector<Entry> full_list() {
       {"index:bound=50257", {i32, i64}},
       {"cast:bf16", {f32}},
       {"copy", {f32, bf16}},
+      {"dual:2:size=32x32", {f32, bf16}},
+      {"dual:2:size=56x56", {f32, bf16}},
+      {"dual:2:size=14x14", {f32, bf16}},
+      {"dual:2:dithered:size=56x56", {f32, bf16}},
+      {"dual:2:size=56x56:last=64", {f32, bf16}},
+      {"dual:2:size=14x14:last=256", {f32, bf16}},
   };
 }
 
@@ -48,7 +54,7 @@ std::vector<Entry> quick_list() {
       {"affine:8:nearest", {f32}},  {"rotated:1", {f32}},         {"rotated:2", {f32, bf16}},
       {"rotated:4", {f32}},         {"rotated:2:mask", {f32}},    {"mask", {f32}},
       {"index:bound=50257", {i64}}, {"cast:bf16", {f32}},         {"copy", {f32}},
-      {"rotated:2", {f32}, {1, 3}},
+      {"rotated:2", {f32}, {1, 3}}, {"dual:2:size=56x56", {f32}}, {"dual:2:size=56x56:last=64", {f32}},
   };
 }
 
@@ -72,19 +78,27 @@ std::vector<DType> usual_types(const CodecSpec& spec) {
   return {codec_info(spec).encodes.front()};
 }
 
+/// As many elements, but whole maps, as every real tensor has them.
+std::int64_t in_whole_maps(const CodecSpec& spec, std::int64_t elems) {
+  const auto* dual = std::get_if<Dual>(&spec);
+  if (dual == nullptr) return elems;
+  const std::int64_t sample = dual->size.positions() * dual->last;
+  return std::max<std::int64_t>(elems / sample, 1) * sample;
+}
+
 /// The user's specs and types, where given, in the place of those of the list.
 std::vector<BenchCase> make_cases(const std::vector<Entry>& list, const BenchRequest& request, std::int64_t elems) {
   std::vector<BenchCase> cases;
   for (const CodecSpec& spec : request.specs) {
     for (const DType dtype : request.dtypes.empty() ? usual_types(spec) : request.dtypes) {
-      cases.push_back({spec, dtype, elems});
+      cases.push_back({spec, dtype, in_whole_maps(spec, elems)});
     }
   }
   if (!request.specs.empty()) return cases;
   for (const Entry& entry : list) {
     const CodecSpec spec = parse_spec(entry.spec);
     for (const DType dtype : request.dtypes.empty() ? entry.dtypes : request.dtypes) {
-      if (takes(spec, dtype)) cases.push_back({spec, dtype, elems, entry.segment_bits});
+      if (takes(spec, dtype)) cases.push_back({spec, dtype, in_whole_maps(spec, elems), entry.segment_bits});
     }
   }
   return cases;

@@ -89,12 +89,21 @@ Json bits_json(const BenchCase& item) {
   return static_cast<double>(segments.total_bits) / static_cast<double>(segments.count);
 }
 
+/// Of the codecs that have one.
+Json rounding_of(const CodecSpec& spec) {
+  return std::visit(
+      [](const auto& codec) -> Json {
+        if constexpr (requires { codec.rounding; }) return to_string(codec.rounding);
+        return nullptr;
+      },
+      spec);
+}
+
 Json case_json(const BenchCase& item, DeviceKind device) {
-  const auto* affine = std::get_if<Affine>(&item.spec);
   return {{"codec", codec_info(item.spec).name},
           {"spec", item.name()},
           {"bits", bits_json(item)},
-          {"rounding", affine != nullptr ? Json(to_string(affine->rounding)) : Json(nullptr)},
+          {"rounding", rounding_of(item.spec)},
           {"dtype", to_string(item.dtype)},
           {"device", device_name(device)},
           {"elements", item.elems}};

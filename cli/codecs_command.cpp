@@ -76,6 +76,7 @@ std::string family_name(const CodecSpec& spec) {
   if (const auto* affine = std::get_if<Affine>(&spec)) return fmt::format("affine:B:{}", to_string(affine->rounding));
   if (const auto* rotated = std::get_if<Rotated>(&spec)) return rotated->mask_plane ? "rotated:B:mask" : "rotated:B";
   if (std::holds_alternative<Index>(spec)) return "index:bound=N";
+  if (const auto* dual = std::get_if<Dual>(&spec)) return fmt::format("dual:B:{}", to_string(dual->rounding));
   return to_string(spec);
 }
 

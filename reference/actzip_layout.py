@@ -52,10 +52,14 @@ class Layout:
             if not self.S <= total <= self.S * self.most:
                 raise ValueError(f"{total} bits for {self.S} segments")
             self.capacity = min(total * self.words(1), (self.M * total + 31 * self.S) // 32)
+        stats = self.S * self.K * (4 if spec.stats == "bf16" else 8)
+        if spec.codec == "dual":
+            self.maps = Maps(spec, n)
+            stats = 4 * self.maps.count + 2 * self.maps.averages
         self.sections = dict(
             table=self.S * self.mixed,
             starts=4 * self.S * self.mixed,
-            stats=self.S * self.K * (4 if spec.stats == "bf16" else 8),
+            stats=stats,
             codes=4 * self.capacity,
             mask=self.S * align(self.L, 32) // 8 if spec.mask_plane else 0,
         )
@@ -138,6 +142,36 @@ class Layout:
         starts = np.cumsum([0] + [align(size, 16) for size in sizes])
         parts = (np.frombuffer(data, np.uint8)[at : at + size] for at, size in zip(starts, sizes))
         return dict(zip(self.sections, parts))
+
+
+class Maps:
+    """Where the elements of `dual` stand: section 9."""
+
+    def __init__(self, spec, n):
+        self.n, self.C, self.size, self.b = n, spec.last, spec.size, spec.block
+        self.P = int(np.prod(spec.size))
+        self.N = -(-n // (self.P * self.C))  # samples; the last one may be cut short
+        self.tiles = tuple(-(-extent // self.b) for extent in spec.size)
+        self.blocks = int(np.prod(self.tiles))
+        self.count, self.averages = self.N * self.C, self.N * self.blocks * self.C
+
+    def into_blocks(self, x, fill):
+        """(N, blocks, C, rows, columns): the elements of each block, absent ones filled; rows as they lie in memory."""
+        whole = np.full(self.N * self.P * self.C, fill, x.dtype)
+        whole[: self.n] = x
+        whole = whole.reshape(self.N, *self.size, self.C)
+        room = [(0, tiles * self.b - extent) for tiles, extent in zip(self.tiles, self.size)]
+        whole = np.pad(whole, ((0, 0), *room, (0, 0)), constant_values=fill)
+        (d, h, w), b = self.tiles, self.b
+        cut = whole.reshape(self.N, d, b, h, b, w, b, self.C).transpose(0, 1, 3, 5, 7, 2, 4, 6)
+        return cut.reshape(self.N, self.blocks, self.C, b * b, b)
+
+    def out_of_blocks(self, values):
+        """The inverse, for one value a block, (N, blocks, C), or a map, (N, 1, C): that of each element."""
+        blocks = np.broadcast_to(values, (self.N, self.blocks, self.C)).reshape(self.N, *self.tiles, self.C)
+        for axis, extent in enumerate(self.size, start=1):
+            blocks = np.take(blocks, np.arange(extent) // self.b, axis=axis)
+        return blocks.ravel()[: self.n]
 
 
 def by_width(function, at, *columns):

@@ -3,7 +3,7 @@
 Elements are one-dimensional arrays in memory order (see memory_order) of the types in STORAGE; bf16 is kept as uint16
 bits. Float arithmetic is np.float32, operation by operation, but for the sums of `rotated`, which the format leaves
 free and which are float64 here. Section numbers are those of docs/format.md; 2 and 3, how elements and bytes are laid
-out, are in actzip_layout.py.
+out, are in actzip_layout.py, with the maps of section 9.
 """
 
 from dataclasses import dataclass
@@ -30,6 +30,9 @@ class Spec:
     on: float = 1.0
     bound: int = 1 << 32  # index
     to: str = "bf16"  # cast: bf16, f16
+    block: int = 8  # dual: edge of a block ...
+    size: tuple = (1, 16, 16)  # ... depth, height and width of a map ...
+    last: int = 1  # ... and the channels that vary fastest
 
     @property
     def grouped(self):
@@ -41,7 +44,9 @@ def parse(text):
     if isinstance(text, Spec):
         return text
     number = lambda value: float(np.float32(value))
+    extents = lambda value: (1, 1, *map(int, value.split("x")))[-3:]
     readers = dict(group=int, stats=str, floor=number, lo=number, hi=number, off=number, on=number, bound=int)
+    readers |= dict(block=int, size=extents, last=int)
     names = dict(nearest="rounding", stochastic="rounding", dithered="rounding", bf16="to", f16="to")
     codec, *parts = text.split(":")
     fields = {}
@@ -285,6 +290,51 @@ def index_codes(spec, x):
     return np.where(outside, 0, x.astype(np.int64)), bool(outside.any())
 
 
+# --- 9. dual ------------------------------------------------------------------------------------------------------
+def dual_averages(x, maps):
+    """(N, blocks, C): sums down the columns of a block, then of neighbouring columns until one is left."""
+    cut = maps.into_blocks(x, np.float32(0))
+    columns = np.zeros(cut.shape[:3] + cut.shape[4:], np.float32)
+    for row in range(cut.shape[3]):
+        columns = columns + cut[..., row, :]
+    while columns.shape[-1] > 1:
+        columns = columns[..., 0::2] + columns[..., 1::2]
+    counts = maps.into_blocks(np.ones(maps.n, np.float32), np.float32(0)).sum(axis=(3, 4))
+    averages = np.divide(columns[..., 0], counts, out=np.zeros_like(counts), where=counts != 0)
+    return widen(narrow(averages, "bf16", saturate=False), "bf16") + np.float32(0)
+
+
+def dual_encode(spec, x, at, seed):
+    maps = at.maps
+    with np.errstate(all="ignore"):  # NaN, infinities and overflows end in unrepresentable maps
+        averages = dual_averages(x, maps)
+        usable = np.abs(averages) <= np.float32(2.0**126)
+        r = x - maps.out_of_blocks(np.where(usable, averages, np.float32(np.nan)))
+        # One row for each map; what is absent repeats nothing but a residual that the map has.
+        rows = maps.into_blocks(r, np.float32(np.inf)).transpose(0, 2, 1, 3, 4).reshape(maps.count, -1)
+        absent = maps.into_blocks(np.zeros(maps.n, bool), True).transpose(0, 2, 1, 3, 4).reshape(maps.count, -1)
+        first = np.where(absent.all(axis=1), np.float32(0), rows[np.arange(maps.count), absent.argmin(axis=1)])
+        rows = np.where(absent, first[:, None], rows)
+        least, step, inverse = affine_group(rows, spec, spec.bits)
+        of = lambda column: maps.out_of_blocks(column.reshape(maps.N, 1, maps.C))
+        t = np.where(np.isnan(of(least)), 0.0, (r - of(least)).astype(np.float64) * of(inverse))
+    codes = np.floor((np.rint(t * 256) + noise_bytes(seed, np.arange(maps.n))) / 256)
+    stats = pack_stats(least, step, "bf16") + narrow(averages, "bf16", saturate=False).tobytes()
+    return at.join(stats=stats, codes=at.pack_codes(codes[None]))
+
+
+def dual_decode(spec, data, at, seed):
+    maps, parts = at.maps, at.split(data)
+    least, step = unpack_stats(parts["stats"][: 4 * maps.count], "bf16")
+    averages = widen(parts["stats"][4 * maps.count :].view(np.uint16), "bf16").reshape(maps.N, maps.blocks, maps.C)
+    of = lambda column: maps.out_of_blocks(column.reshape(maps.N, 1, maps.C))
+    codes = at.unpack_codes(parts["codes"])[0].astype(np.float32)
+    if spec.rounding == "dithered":
+        codes = codes + (np.float32(255) - np.float32(2) * noise_bytes(seed, np.arange(maps.n))) / np.float32(512)
+    with np.errstate(all="ignore"):
+        return codes * of(step) + of(least) + maps.out_of_blocks(averages)
+
+
 # --- The two calls ------------------------------------------------------------------------------------------------
 def encoded_bytes(spec, dtype, n, segments=1):
     return Layout(parse(spec), dtype, n, segments).total
@@ -300,6 +350,8 @@ def encode(spec, x, dtype, seed=0, segments=1):
         at.grant(segments.bits)
     if spec.grouped:
         return {"affine": affine_encode, "rotated": rotated_encode}[spec.codec](spec, widen(x, dtype), at, seed)
+    if spec.codec == "dual":
+        return dual_encode(spec, widen(x, dtype), at, seed)
     if spec.codec == "copy":
         return at.join(codes=x.tobytes())
     if spec.codec == "mask":
@@ -323,6 +375,8 @@ def decode(spec, data, dtype, n, seed=0, segments=1):
         return rotated_mask(data, at)
     if spec.grouped:
         return narrow({"affine": affine_decode, "rotated": rotated_decode}[spec.codec](spec, data, at, seed), dtype)
+    if spec.codec == "dual":
+        return narrow(dual_decode(spec, data, at, seed), dtype)
     if spec.codec == "copy":
         return at.split(data)["codes"][: n * np.dtype(STORAGE[dtype]).itemsize].view(STORAGE[dtype])
     codes = at.unpack_codes(at.split(data)["codes"])[0]

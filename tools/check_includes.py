@@ -15,7 +15,7 @@ LAW = {
     "src/format": ["actzip/", "macros.hpp", "format/"],
     "src/cpu": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/job.hpp", "cpu/"],
     "src/cuda": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/job.hpp", "codec/batch_norm_job.hpp", "cuda/"],
-    "src/codec": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/", "cpu/backend.hpp", "cuda/backend.hpp", "cuda/batch_norm.hpp"],
+    "src/codec": ["actzip/", "macros.hpp", "dispatch.hpp", "math/", "format/", "codec/", "cpu/backend.hpp", "cuda/activation.hpp", "cuda/backend.hpp", "cuda/batch_norm.hpp"],
     "src/plan": ["actzip/", "plan/"],
     "src/store": ["actzip/", "store/"],
     "src/session": ["actzip/", "format/", "store/", "session/"],

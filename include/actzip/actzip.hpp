@@ -3,6 +3,7 @@
 
 #include "actzip/backend.hpp"       // IWYU pragma: export
 #include "actzip/codec.hpp"         // IWYU pragma: export
+#include "actzip/dual.hpp"          // IWYU pragma: export
 #include "actzip/error.hpp"         // IWYU pragma: export
 #include "actzip/levels.hpp"        // IWYU pragma: export
 #include "actzip/memory.hpp"        // IWYU pragma: export

@@ -12,6 +12,7 @@
 
 #include "actzip/spec.hpp"
 #include "actzip/types.hpp"
+#include "actzip/view.hpp"
 
 namespace actzip {
 
@@ -25,6 +26,7 @@ enum class Treatment : std::uint8_t {
   codec_if_large,  ///< the row's codec from kLargeElems elements on, else kept as it is
   codec_if_whole,  ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
   codec_by_row,    ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
+  codec_by_map,    ///< the same; its samples and channels are maps, which `division` codes as such
   codec_by_width,  ///< the row's codec; 2 bits where its rows have kWideRow elements or more
   sign,            ///< one bit: above 0 or not; the tensor has nothing below 0
   interval,        ///< one bit: inside the operator's own limits or not
@@ -108,19 +110,22 @@ CodecSpec in_family(const CodecSpec& spec, const CodecFamily& family);
 /// A preset and rules, made concrete. Never changes: share it between threads.
 class Policy {
  public:
-  /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is) or
-  /// the text of a codec, which then takes the place of all others of the table, masks included ("affine:2"). `bits`
-  /// takes the place of 2 in the default rows, and those of 3 bits keep one more, up to 4: 1 to 4 (rotated), or 8 for
-  /// all (affine, nearest). The first rule that matches a site holds. `family` is for the default rows. Throws
-  /// Error(invalid_spec) naming what is allowed.
+  /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is),
+  /// "division" (the same, but `dual` for inputs of convolutions and batch norms that have more than one position; it
+  /// takes the parts of dual's text but the size, as in "division:4:dithered:block=4", and "all", with which the rest
+  /// is compressed by the table) or the text of a codec, which then takes the place of all others of the table, masks
+  /// included ("affine:2"). `bits` takes the place of 2 in the default rows and in `division`, and those of 3 bits keep
+  /// one more, up to 4: 1 to 4 (rotated), or 8 for all (affine, nearest). The first rule that matches a site holds.
+  /// `family` is for the default rows. Throws Error(invalid_spec) naming what is allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,
                   std::span<const Rule> rules = {}, CodecFamily family = std::nullopt);
 
   /// The row for a site; it does not change, so keep it with the site. Valid as long as the policy.
   [[nodiscard]] const PolicyRow& row(std::string_view op, std::string_view slot, const std::string& site = {}) const;
 
-  /// What is done with one tensor of that site.
-  [[nodiscard]] Choice choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const;
+  /// What is done with one tensor of that site. A `dual` that is chosen fits the shape; where it cannot, the tensor is
+  /// kept as it is, or under `division` with `all` as by default.
+  [[nodiscard]] Choice choose(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const;
 
   [[nodiscard]] const std::string& preset() const noexcept { return preset_; }
 
@@ -130,8 +135,10 @@ class Policy {
     std::optional<PolicyRow> row;  ///< none: the table's
   };
 
-  [[nodiscard]] Choice choose_float(const PolicyRow& row, DType dtype, std::int64_t elems,
+  [[nodiscard]] Choice choose_float(const PolicyRow& row, DType dtype, const Shape& shape,
                                     const OperatorFacts& facts) const;
+  [[nodiscard]] Choice choose_by_table(const PolicyRow& row, DType dtype, std::int64_t elems,
+                                       const OperatorFacts& facts) const;
   [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 
   std::string preset_;
@@ -139,6 +146,8 @@ class Policy {
   std::vector<OwnRow> rules_;
   CodecFamily family_;
   std::optional<CodecSpec> uniform_;
+  std::optional<Dual> division_;
+  bool divides_all_ = false;  ///< `division` keeps nothing as it is that the table would compress
   bool lossless_ = false;
 };
 

@@ -9,6 +9,8 @@
 //   index:bound=50257               integers in [0, 50257), in 16 bits
 //   cast:bf16
 //   copy
+//   dual:2:size=14x14             block averages and a residual in 2 bits, of maps of 14 x 14
+//   dual:2:block=4:size=14x14:last=64   the same with blocks of 4 x 4 and 64 channels that vary fastest
 #pragma once
 
 #include <cstdint>
@@ -79,8 +81,29 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
+/// Positions of one channel of one sample: 1 for dimensions that there are not.
+struct MapSize {
+  std::int64_t depth = 1;
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+  [[nodiscard]] constexpr std::int64_t positions() const noexcept { return depth * height * width; }
+  bool operator==(const MapSize&) const = default;
+};
+
+/// A low and a high part: averages of blocks in bf16, and uniform levels for what is left, between the least and the
+/// greatest of each sample and channel (a *map*). It has to know how maps lie in the run of elements it sees: see
+/// dual_spec(). Of a last map that is cut short, what there is is coded.
+struct Dual {
+  Bits bits{2};                              ///< 1 to 8, of the residual
+  Rounding rounding = Rounding::stochastic;  ///< or dithered
+  std::int64_t block = 8;                    ///< edge of a block in each dimension: 2, 4, 8, 16 or 32
+  MapSize size{1, 16, 16};
+  std::int64_t last = 1;  ///< channels that vary fastest in memory; 1 where they do not
+  bool operator==(const Dual&) const = default;
+};
+
 /// One of the codecs with its parameters. The alternatives are the codecs: their order is their number.
-using CodecSpec = std::variant<Affine, Rotated, Mask, Index, Cast, Copy>;
+using CodecSpec = std::variant<Affine, Rotated, Mask, Index, Cast, Copy, Dual>;
 
 /// Canonical text: fields that have their default are left out, but for bits. parse_spec() reads it back.
 std::string to_string(const CodecSpec& spec);

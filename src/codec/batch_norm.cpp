@@ -6,6 +6,7 @@
 #include "actzip/codec.hpp"
 #include "actzip/row_norm.hpp"
 #include "codec/batch_norm_job.hpp"
+#include "codec/fused.hpp"
 #include "codec/message.hpp"
 #include "cuda/batch_norm.hpp"
 
@@ -13,16 +14,14 @@ namespace actzip {
 
 namespace {
 
+using codec::check_bytes;
+using codec::check_pointer;
 using codec::fail;
 
 constexpr std::int64_t kChannelStep = 8;
 constexpr std::int64_t kMostChannels = 32768;
 constexpr std::int64_t kElemLimit = std::int64_t{1} << 32;
 constexpr int kGroup = 256;
-constexpr std::size_t kAlignment = 16;
-
-/// A run of elements.
-format::ElementOrder run_of(std::int64_t elems) { return format::element_order(Shape::contiguous({elems})); }
 
 const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const ChannelRows& shape,
                            const Stream& stream) {
@@ -36,30 +35,10 @@ const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const C
   return std::get<Rotated>(spec);
 }
 
-void check_pointer(std::string_view call, std::string_view what, const void* data) {
-  if (data != nullptr && reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0) return;
-  fail(ErrorCode::misaligned, "{}: {} at {} (allowed: a multiple of {}, not null)", call, what, data, kAlignment);
-}
-
-void check_bytes(std::string_view call, std::string_view what, ConstByteSpan bytes, std::size_t needed) {
-  if (bytes.size != needed) {
-    fail(ErrorCode::wrong_size, "{}: {} has {} bytes (allowed: {})", call, what, bytes.size, needed);
-  }
-  if (needed > 0) check_pointer(call, what, bytes.data);
-}
-
 codec::DecodeJob decode_job(std::string_view call, const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src,
                             void* dst, Seed seed, const Stream& stream) {
-  const Rotated& rotated = check_shape(call, spec, shape, stream);
-  check_bytes(call, "src", src, encoded_bytes(spec, shape.dtype, shape.elems()));
-  check_pointer(call, "the result", dst);
-  const format::Geometry geometry = format::geometry(rotated, shape.elems(), Segments{});
-  return {.src = src.data,
-          .dst = {dst, shape.dtype, run_of(shape.elems())},
-          .geometry = geometry,
-          .sections = format::sections(rotated, geometry, shape.dtype),
-          .seed = seed,
-          .stream = &stream};
+  return codec::decode_run(call, check_shape(call, spec, shape, stream), shape.dtype, shape.elems(), src, dst, seed,
+                           stream);
 }
 
 codec::DenormalizedJob norm_job(std::string_view call, const codec::DecodeJob& decode, std::int64_t channels,
@@ -100,23 +79,14 @@ void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const vo
                        ByteSpan dst, std::byte* positive, Seed seed, const Stream& stream) {
   constexpr std::string_view kCall = "encode_normalized";
   const Rotated& rotated = check_shape(kCall, spec, shape, stream);
-  check_bytes(kCall, "dst", dst, encoded_bytes(spec, shape.dtype, shape.elems()));
-  check_pointer(kCall, "x", x);
   check_pointer(kCall, "y", y);
   check_pointer(kCall, "the normalization", norm.data);
-  const format::Geometry geometry = format::geometry(rotated, shape.elems(), Segments{});
-  cuda::encode_normalized(rotated, {.encode = {.src = {x, shape.dtype, run_of(shape.elems())},
-                                               .geometry = geometry,
-                                               .sections = format::sections(rotated, geometry, shape.dtype),
-                                               .dst = dst.data,
-                                               .workspace = nullptr,
-                                               .segment_bits = nullptr,
-                                               .seed = seed,
-                                               .stream = &stream},
-                                    .channels = shape.channels,
-                                    .norm = {norm, shape.channels},
-                                    .y = y,
-                                    .positive = positive});
+  cuda::encode_normalized(
+      rotated, {.encode = codec::encode_run(kCall, rotated, shape.dtype, shape.elems(), x, dst, seed, stream),
+                .channels = shape.channels,
+                .norm = {norm, shape.channels},
+                .y = y,
+                .positive = positive});
 }
 
 void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm, void* y,

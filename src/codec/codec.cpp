@@ -10,6 +10,7 @@
 #include "codec/message.hpp"
 #include "cpu/backend.hpp"
 #include "cuda/backend.hpp"
+#include "format/dual.hpp"
 #include "format/segment_bits.hpp"
 
 namespace actzip {

@@ -1,5 +1,6 @@
 #include "actzip/spec.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -53,6 +54,11 @@ std::string text_of(Rounding rounding) { return std::string(to_string(rounding))
 std::string text_of(StatsType stats) { return std::string(to_string(stats)); }
 std::string text_of(DType dtype) { return std::string(to_string(dtype)); }
 std::string text_of(bool mask_plane) { return mask_plane ? "mask" : ""; }
+std::string text_of(const MapSize& size) {
+  if (size.depth != 1) return fmt::format("{}x{}x{}", size.depth, size.height, size.width);
+  if (size.height != 1) return fmt::format("{}x{}", size.height, size.width);
+  return number_text(size.width);
+}
 
 bool read(std::string_view text, Bits& bits) { return read_number(text, bits.value); }
 bool read(std::string_view text, GroupSize& group) { return read_number(text, group.value); }
@@ -64,6 +70,22 @@ bool read(std::string_view text, DType& dtype) { return read_name(text, kCastTyp
 bool read(std::string_view text, bool& mask_plane) {
   if (text != "mask") return false;
   return mask_plane = true;
+}
+
+/// One to three numbers with an x between them; the last one is the width.
+bool read(std::string_view text, MapSize& size) {
+  std::array<std::int64_t, 3> extents = {1, 1, 1};
+  std::size_t count = 0;
+  for (bool more = true; more; ++count) {
+    if (count == extents.size()) return false;
+    std::shift_left(extents.begin(), extents.end(), 1);
+    const std::size_t cross = text.find('x');
+    if (!read_number(text.substr(0, cross), extents.back())) return false;
+    more = cross != std::string_view::npos;
+    if (more) text.remove_prefix(cross + 1);
+  }
+  size = {extents[0], extents[1], extents[2]};
+  return true;
 }
 
 /// How a field is written: `2` and `dithered` stand by themselves, `group=128` has its name. Bits and the type of a
@@ -155,6 +177,23 @@ const std::vector<Field<Copy>>& fields(const Copy& /*spec*/) {
   return none;
 }
 
+/// Of each extent of a map, and of the channels.
+constexpr std::int64_t kMostExtent = 0x7fffffff;
+
+const std::vector<Field<Dual>>& fields(const Dual& /*spec*/) {
+  const auto is_extent = [](std::int64_t extent) { return extent >= 1 && extent <= kMostExtent; };
+  static const std::vector<Field<Dual>> all = {
+      field("bits", Style::always_word, "1 to 8", &Dual::bits, bits_up_to(8)),
+      field("rounding", Style::word, "stochastic, dithered", &Dual::rounding,
+            [](Rounding rounding) { return is_rounding(rounding) && rounding != Rounding::nearest; }),
+      field("block", Style::keyed, "2, 4, 8, 16, 32", &Dual::block,
+            [](std::int64_t block) { return block >= 2 && block <= 32 && (block & (block - 1)) == 0; }),
+      field("size", Style::keyed, "one to three extents such as 14x14, each 1 to 2147483647", &Dual::size,
+            [is_extent](const MapSize& s) { return is_extent(s.depth) && is_extent(s.height) && is_extent(s.width); }),
+      field("last", Style::keyed, "1 to 2147483647 channels", &Dual::last, is_extent)};
+  return all;
+}
+
 std::string name_of(const CodecSpec& spec) { return std::string(codec_info(spec).name); }
 
 std::string not_supported(std::string_view field, std::string_view given, const CodecSpec& spec,
@@ -175,6 +214,15 @@ std::string fault_between_fields(const Affine& spec) {
 std::string fault_between_fields(const Mask& spec) {
   if (spec.lo < spec.hi) return {};
   return fmt::format("lo={}, hi={} is not supported by mask (allowed: lo < hi)", text_of(spec.lo), text_of(spec.hi));
+}
+
+std::string fault_between_fields(const Dual& spec) {
+  // Products of more than 62 bits are not computed: floating numbers are exact enough for a limit far below.
+  const auto positions = static_cast<double>(spec.size.depth) * static_cast<double>(spec.size.height) *
+                         static_cast<double>(spec.size.width);
+  if (positions * static_cast<double>(spec.last) <= 0x1p48) return {};
+  return fmt::format("size={}, last={} is not supported by dual (allowed: 2^48 elements in a sample)",
+                     text_of(spec.size), spec.last);
 }
 
 /// What is wrong with a spec, as the end of a message; empty if nothing is.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "cpu/float_mode.hpp"
 #include "cpu/level.hpp"
@@ -85,6 +86,16 @@ void decode_blocks(const Spec& spec, const codec::DecodeJob& job) {
   run_decode(spec, job, format::ceil_div(job.geometry.elems, kBlock), kBlock);
 }
 
+/// Averages and statistics of all samples.
+void measure_samples(const Dual& spec, const codec::EncodeJob& job) {
+  const format::DualLayout layout = format::dual_layout(spec, job.geometry.elems);
+  const MeasureLoop loop = current_loops().measure;
+  run_ranges(job.stream->executor(), layout.samples, layout.positions * layout.channels, [&](Range samples) {
+    std::vector<float> room(static_cast<std::size_t>(measure_room(layout)));
+    loop(spec, job, samples, room.data());
+  });
+}
+
 }  // namespace
 
 void encode(const Affine& spec, const codec::EncodeJob& job) { encode_groups(spec, job); }
@@ -93,6 +104,10 @@ void encode(const Mask& spec, const codec::EncodeJob& job) { encode_blocks(spec,
 void encode(const Index& spec, const codec::EncodeJob& job) { encode_blocks(spec, job); }
 void encode(const Cast& spec, const codec::EncodeJob& job) { encode_blocks(spec, job); }
 void encode(const Copy& spec, const codec::EncodeJob& job) { encode_blocks(spec, job); }
+void encode(const Dual& spec, const codec::EncodeJob& job) {
+  measure_samples(spec, job);
+  encode_blocks(spec, job);
+}
 
 void decode(const Affine& spec, const codec::DecodeJob& job) { decode_groups(spec, job); }
 void decode(const Rotated& spec, const codec::DecodeJob& job) { decode_groups(spec, job); }
@@ -100,5 +115,6 @@ void decode(const Mask& spec, const codec::DecodeJob& job) { decode_blocks(spec,
 void decode(const Index& spec, const codec::DecodeJob& job) { decode_blocks(spec, job); }
 void decode(const Cast& spec, const codec::DecodeJob& job) { decode_blocks(spec, job); }
 void decode(const Copy& spec, const codec::DecodeJob& job) { decode_blocks(spec, job); }
+void decode(const Dual& spec, const codec::DecodeJob& job) { decode_blocks(spec, job); }
 
 }  // namespace actzip::cpu

@@ -12,6 +12,7 @@ void encode(const Mask& spec, const codec::EncodeJob& job);
 void encode(const Index& spec, const codec::EncodeJob& job);
 void encode(const Cast& spec, const codec::EncodeJob& job);
 void encode(const Copy& spec, const codec::EncodeJob& job);
+void encode(const Dual& spec, const codec::EncodeJob& job);
 
 void decode(const Affine& spec, const codec::DecodeJob& job);
 void decode(const Rotated& spec, const codec::DecodeJob& job);
@@ -19,6 +20,7 @@ void decode(const Mask& spec, const codec::DecodeJob& job);
 void decode(const Index& spec, const codec::DecodeJob& job);
 void decode(const Cast& spec, const codec::DecodeJob& job);
 void decode(const Copy& spec, const codec::DecodeJob& job);
+void decode(const Dual& spec, const codec::DecodeJob& job);
 
 void weigh_segments(const codec::WeighJob& job);
 void plan_segments(const codec::SegmentPlanJob& job);

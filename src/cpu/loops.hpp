@@ -6,6 +6,7 @@
 
 #include "actzip/spec.hpp"
 #include "codec/job.hpp"
+#include "format/dual.hpp"
 #include "math/hash.hpp"
 
 namespace actzip::cpu {
@@ -31,13 +32,26 @@ struct CodecLoops {
   DecodeLoop<Spec> decode;
 };
 
+/// The averages and statistics of samples [first, last) of a `dual` job, before its elements are coded; `room` has
+/// measure_room() numbers.
+using MeasureLoop = void (*)(const Dual& spec, const codec::EncodeJob& job, Range samples, float* room);
+
 /// One pair for each codec; `loops.CodecLoops<Affine>::encode` is the one of affine.
 struct Loops : CodecLoops<Affine>,
                CodecLoops<Rotated>,
                CodecLoops<Mask>,
                CodecLoops<Index>,
                CodecLoops<Cast>,
-               CodecLoops<Copy> {};
+               CodecLoops<Copy>,
+               CodecLoops<Dual> {
+  MeasureLoop measure;
+};
+
+/// Numbers that a measuring thread works in: a sum, a least and a greatest element for each column of each row of
+/// blocks, and two extremes for each map.
+constexpr std::int64_t measure_room(const format::DualLayout& layout) {
+  return (3 * layout.block_rows * layout.width + 2) * layout.channels;
+}
 
 namespace base {
 extern const Loops kLoops;

@@ -5,6 +5,7 @@
 #include "cuda/backend.hpp"
 #include "cuda/chunk.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/levels.cuh"
 #include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
 #include "dispatch.hpp"
@@ -79,40 +80,6 @@ __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, co
   const int position = static_cast<int>(padded) & (geometry.group - 1);
   const std::int64_t byte = ((range.number * geometry.group + position) >> 3) * own.bits;
   return {g, range.first + position, range.count - position, own.codes + byte, own.bytes - byte, own.bits};
-}
-
-/// The noise of one tile: a byte for each of its elements.
-class TileNoise {
- public:
-  __device__ TileNoise(math::HashKey key, std::int64_t tile)
-      : key_(key.for_upper(static_cast<std::uint32_t>(tile * kWords >> 32))),
-        start_(math::hash_start(key_, static_cast<std::uint32_t>(tile) * kWords)) {}
-
-  /// Of elements 4 * quad to 4 * quad + 3 of the tile.
-  [[nodiscard]] __device__ std::uint32_t of_quad(std::uint32_t quad) const {
-    return math::hash_finish(key_, start_ ^ quad);
-  }
-
- private:
-  static constexpr std::uint32_t kWords = kTile / 4;
-  math::HashKey key_;
-  std::uint32_t start_;
-};
-
-/// The codes of four elements, a byte each. Two elements share a word while the noise is added: bytes 0 and 2 of it to
-/// the even ones, 1 and 3 to the odd ones. The factors are opaque because sums and masks would go to the pipe that has
-/// the most to do already.
-template <bool Noisy>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t four_codes(const std::uint32_t (&steps)[4],
-                                                                  std::uint32_t noise) {
-  std::uint32_t even = __byte_perm(steps[0], steps[2], 0x5410);
-  std::uint32_t odd = __byte_perm(steps[1], steps[3], 0x5410);
-  if constexpr (!Noisy) return __byte_perm(even, odd, 0x6240);
-  const std::uint32_t odd_noise = __byte_perm(noise, 0, 0x4341);
-  even = noise * opaque(1U) + even;
-  even = odd_noise * opaque(0U - 256U) + even;
-  odd = odd_noise * opaque(1U) + odd;
-  return __byte_perm(even, odd, 0x7351);
 }
 
 /// `run` is that of the tile if it is full.
@@ -194,44 +161,14 @@ __global__ void __launch_bounds__(kThreads, sizeof(Storage<Type>) == 4 ? 6
   });
 }
 
-/// Byte `n` of `noise`, above it byte `c` of `codes`, which is below 128: its sign, 0, fills the rest.
-__device__ __forceinline__ std::uint32_t code_above_noise(std::uint32_t codes, int c, std::uint32_t noise, int n) {
-  std::uint32_t result;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(codes), "r"(noise), "r"(0x8804 + 0x1110 * c + n));
-  return result;
-}
-
 /// The values of the first `Count` codes.
 template <int Bits, bool Dithered, int Count>
 __device__ __forceinline__ void decode_codes(std::uint64_t packed, Stats stats, const std::uint32_t (&noise)[Count / 4],
                                              float (&values)[Count]) {
-  if constexpr (Dithered && Bits < 8) {
-    // Code and noise come together by one byte permute; the noise is inverted because it is subtracted. The factor is
-    // opaque because a shift would go to the pipe that has the most to do already.
-    const std::uint32_t two = opaque(2U);
-    const CodeBytes<Bits> codes(packed);
+  std::uint32_t numbers[Count];
+  code_numbers<Bits, Dithered>(packed, noise, numbers);
 #pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      const std::uint32_t both = code_above_noise(codes.word(i), codes.byte(i), ~noise[i / 4], i % 4);
-      values[i] = math::affine_value(both * two + (math::kAffineZero - 255U), stats.first, stats.second);
-    }
-  } else if constexpr (Bits <= 4) {
-    // Codes are masked where they are needed, without a way by bit 0.
-    const std::uint32_t zero = opaque(math::kAffineZero);
-    const auto codes = static_cast<std::uint32_t>(packed);
-#pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      constexpr int kAt = math::kAffineValueBit;
-      const std::uint32_t moved = kAt >= i * Bits ? codes << (kAt - i * Bits) : codes >> (i * Bits - kAt);
-      values[i] = math::affine_value((moved & format::kMaxCode<Bits> << kAt) | zero, stats.first, stats.second);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      const std::uint32_t own = Dithered ? noise[i / 4] >> (i % 4 * 8) & 255U : 0U;
-      values[i] = math::affine_dequantize<Dithered>(format::unpack<Bits>(packed, i), stats.first, stats.second, own);
-    }
-  }
+  for (int i = 0; i < Count; ++i) values[i] = math::affine_value(numbers[i], stats.first, stats.second);
 }
 
 /// Any tile; out of the way like encode_ragged_tile().

@@ -1,5 +1,5 @@
 // The CUDA backend: one pair of functions for each codec; each launches one kernel on the job's stream, and encoding
-// segments with bits of their own one more before it.
+// segments with bits of their own, or `dual`, one more before it.
 // Jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
 #pragma once
 
@@ -14,6 +14,7 @@ void encode(const Mask& spec, const codec::EncodeJob& job);
 void encode(const Index& spec, const codec::EncodeJob& job);
 void encode(const Cast& spec, const codec::EncodeJob& job);
 void encode(const Copy& spec, const codec::EncodeJob& job);
+void encode(const Dual& spec, const codec::EncodeJob& job);
 
 void decode(const Affine& spec, const codec::DecodeJob& job);
 void decode(const Rotated& spec, const codec::DecodeJob& job);
@@ -21,6 +22,7 @@ void decode(const Mask& spec, const codec::DecodeJob& job);
 void decode(const Index& spec, const codec::DecodeJob& job);
 void decode(const Cast& spec, const codec::DecodeJob& job);
 void decode(const Copy& spec, const codec::DecodeJob& job);
+void decode(const Dual& spec, const codec::DecodeJob& job);
 
 void weigh_segments(const codec::WeighJob& job);
 void plan_segments(const codec::SegmentPlanJob& job);

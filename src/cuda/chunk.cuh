@@ -52,6 +52,8 @@ class DenseAccess {
   DenseAccess(const void* data, const format::ElementOrder& /*order*/)
       : data_(static_cast<T*>(const_cast<void*>(data))) {}
 
+  [[nodiscard]] __device__ T at(std::int64_t i) const { return data_[i]; }
+
   /// Elements [first, first + count); the others are 0.
   [[nodiscard]] __device__ Chunk<T> load(std::int64_t first, int count) const {
     Chunk<T> chunk = {};
@@ -75,6 +77,20 @@ class DenseAccess {
       for (int i = 0; i < kChunk; ++i) {
         if (i < count) chunk.set(i, data_[first + i]);
       }
+    }
+    return chunk;
+  }
+
+  /// A full chunk of 16-bit or 32-bit elements that will soon be read again.
+  [[nodiscard]] __device__ Chunk<T> load_cached(std::int64_t first) const {
+    Chunk<T> chunk;
+#pragma unroll
+    for (int k = 0; k < Chunk<T>::kWords / 4; ++k) {
+      const uint4 v = reinterpret_cast<const uint4*>(data_ + first)[k];
+      chunk.w[4 * k] = v.x;
+      chunk.w[4 * k + 1] = v.y;
+      chunk.w[4 * k + 2] = v.z;
+      chunk.w[4 * k + 3] = v.w;
     }
     return chunk;
   }
@@ -161,6 +177,8 @@ class StridedAccess {
 
   StridedAccess(const void* data, const format::ElementOrder& order)
       : data_(static_cast<T*>(const_cast<void*>(data))), order_(order) {}
+
+  [[nodiscard]] __device__ T at(std::int64_t i) const { return data_[strided_offset(order_, i)]; }
 
   [[nodiscard]] __device__ Chunk<T> load(std::int64_t first, int count) const {
     Chunk<T> chunk = {};

@@ -76,16 +76,24 @@ struct Padding {
                   (absent ? " (`actzip doctor` says what is missing)" : ""));
 }
 
-/// Launches `kernel`. Throws Error: backend_unavailable, cuda_failure.
+/// Launches `kernel` with dynamic shared memory. Throws Error: backend_unavailable, cuda_failure.
 template <class... Parameters, class... Arguments>
-void launch_grid(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, const Stream& stream,
-                 Arguments&&... arguments) {
+void launch_grid_shared(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, std::size_t shared_bytes,
+                        const Stream& stream, Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.handle());
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (status != cudaSuccess) refuse(status);
+}
+
+/// The same without.
+template <class... Parameters, class... Arguments>
+void launch_grid(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, const Stream& stream,
+                 Arguments&&... arguments) {
+  launch_grid_shared(kernel, blocks, threads, 0, stream, std::forward<Arguments>(arguments)...);
 }
 
 /// The same in one dimension.
@@ -96,17 +104,38 @@ void launch_blocks(void (*kernel)(Parameters...), std::int64_t blocks, int threa
               std::forward<Arguments>(arguments)...);
 }
 
+/// Dynamic shared memory that every device from sm_80 on has, beside a little of a kernel's own.
+inline constexpr std::size_t kMostSharedBytes = 98304;
+
+/// In one dimension with dynamic shared memory, up to kMostSharedBytes. A kernel that needs more than it has unasked is
+/// always allowed the most, so that threads that launch it do not take it from each other.
+template <class... Parameters, class... Arguments>
+void launch_shared(void (*kernel)(Parameters...), std::int64_t blocks, int threads, std::size_t shared_bytes,
+                   const Stream& stream, Arguments&&... arguments) {
+  constexpr std::size_t kUnasked = 40960;  // 48 KiB less what kernels have beside it
+  if (shared_bytes > kUnasked) {
+    const cudaError_t status =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostSharedBytes));
+    if (status != cudaSuccess) refuse(status);
+  }
+  launch_grid_shared(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), shared_bytes,
+                     stream, std::forward<Arguments>(arguments)...);
+}
+
+/// `blocks`, if a grid may have so many. Throws Error(invalid_view).
+inline std::int64_t checked_blocks(std::int64_t blocks) {
+  constexpr std::int64_t kMostBlocks = 0x7fffffff;
+  if (blocks <= kMostBlocks) return blocks;
+  throw Error(ErrorCode::invalid_view,
+              "cuda: " + std::to_string(blocks) + " blocks of threads (allowed: " + std::to_string(kMostBlocks) + ")");
+}
+
 /// Launches `kernel` on enough blocks for `tiles` warps. Throws Error: invalid_view (too many), backend_unavailable,
 /// cuda_failure.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::int64_t tiles, const Stream& stream, Arguments&&... arguments) {
-  constexpr std::int64_t kMostBlocks = 0x7fffffff;
-  const std::int64_t blocks = format::ceil_div(tiles, kThreads / kWarp);
-  if (blocks > kMostBlocks) {
-    throw Error(ErrorCode::invalid_view, "cuda: " + std::to_string(tiles) + " tiles of 1024 elements (allowed: " +
-                                             std::to_string(kMostBlocks * (kThreads / kWarp)) + ")");
-  }
-  launch_blocks(kernel, blocks, kThreads, stream, std::forward<Arguments>(arguments)...);
+  launch_blocks(kernel, checked_blocks(format::ceil_div(tiles, kThreads / kWarp)), kThreads, stream,
+                std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace actzip::cuda

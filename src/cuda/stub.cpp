@@ -1,6 +1,7 @@
 // Stands in for the CUDA backend in a build without CUDA: every call says so.
 #include "actzip/backend.hpp"
 #include "actzip/error.hpp"
+#include "cuda/activation.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/batch_norm.hpp"
 
@@ -29,6 +30,7 @@ void encode(const Mask& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable
 void encode(const Index& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
 void encode(const Cast& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
 void encode(const Copy& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
+void encode(const Dual& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }
 
 void decode(const Affine& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Rotated& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
@@ -36,6 +38,7 @@ void decode(const Mask& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable
 void decode(const Index& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Cast& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 void decode(const Copy& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
+void decode(const Dual& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable(); }
 
 void weigh_segments(const codec::WeighJob& /*job*/) { unavailable(); }
 void plan_segments(const codec::SegmentPlanJob& /*job*/) { unavailable(); }
@@ -53,6 +56,16 @@ void batch_norm_backward(const Rotated& /*spec*/, const codec::DenormalizedJob& 
 }
 void decode_row_normalized(const Rotated& /*spec*/, const codec::DecodeJob& /*job*/, std::int64_t /*channels*/,
                            const RowNorm& /*norm*/) {
+  unavailable();
+}
+
+bool has_activation() noexcept { return false; }
+void encode_activated(const Rotated& /*spec*/, Activation /*activation*/, const codec::EncodeJob& /*job*/,
+                      void* /*y*/) {
+  unavailable();
+}
+void activation_backward(const Rotated& /*spec*/, Activation /*activation*/, const codec::DecodeJob& /*job*/,
+                         const void* /*y_gradient*/) {
   unavailable();
 }
 

@@ -74,6 +74,13 @@ template <DType Type>
   }
 }
 
+/// One element as binary32.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ float widen_one(Storage<Type> element) {
+  if constexpr (Type == DType::f16) return __half2float(__ushort_as_half(element));
+  return math::Element<Type>::widen(element);
+}
+
 /// Two finite numbers as one word of 16-bit elements; f16 saturates.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t narrow_pair(float low, float high) {

@@ -69,9 +69,10 @@ struct ScalarOperations {
 /// what stands above them is undefined. The code of `x` is this plus, if it is noisy, the noise byte, from bit
 /// kAffineCodeBit on. Adding 2^15, or 1.5 * 2^23, leaves the number in the mantissa: no conversion instruction, which
 /// would cost four times as much on a GPU. Only what is not noisy may have a floor. `Float` and `Word` may also be
-/// vectors, with `Operations` for them.
-template <bool Noisy, class Float = float, class Word = std::uint32_t, class Operations = ScalarOperations>
-ACTZIP_HD constexpr Word affine_steps(std::type_identity_t<Float> x, const AffineGroup& group) {
+/// vectors, with `Operations` for them, and so may the numbers of the group.
+template <bool Noisy, class Float = float, class Word = std::uint32_t, class Operations = ScalarOperations,
+          class Group = AffineGroup>
+ACTZIP_HD constexpr Word affine_steps(std::type_identity_t<Float> x, const Group& group) {
   if constexpr (!Noisy) x = Operations::max(x, group.floor);
   return __builtin_bit_cast(Word, Operations::fused(x - group.min, group.inverse, Noisy ? 0x1p15F : 0x1.8p23F));
 }
@@ -81,19 +82,25 @@ inline constexpr int kAffineValueBit = 9;
 inline constexpr std::uint32_t kAffineZero = 0x46800000U + (256U << kAffineValueBit);
 
 /// What a code decodes to, given kAffineZero + (code << kAffineValueBit), or for dithered rounding 255 - 2 * noise more
-/// than that. `Float` and `Word` may also be vectors.
-template <class Float = float, class Word = std::uint32_t>
-ACTZIP_HD constexpr Float affine_value(Word bits, float min, float step) {
+/// than that. `Float` and `Word` may also be vectors, and so may `Number`.
+template <class Float = float, class Word = std::uint32_t, class Number = float>
+ACTZIP_HD constexpr Float affine_value(Word bits, Number min, Number step) {
   return (__builtin_bit_cast(Float, bits) - float_of(kAffineZero)) * step + min;
 }
 
-/// The value of a code. `Float` and `Word` may also be vectors.
-template <bool Dithered, class Float = float, class Word = std::uint32_t>
-ACTZIP_HD constexpr Float affine_dequantize(std::type_identity_t<Word> code, float min, float step,
-                                            std::type_identity_t<Word> noise) {
+/// A code as affine_value() takes it. `Word` may also be a vector.
+template <bool Dithered, class Word = std::uint32_t>
+ACTZIP_HD constexpr Word affine_number(std::type_identity_t<Word> code, std::type_identity_t<Word> noise) {
   Word bits = kAffineZero + (code << kAffineValueBit);
   if constexpr (Dithered) bits += 255U - 2U * noise;
-  return affine_value<Float, Word>(bits, min, step);
+  return bits;
+}
+
+/// The value of a code. `Float` and `Word` may also be vectors, and so may `Number`.
+template <bool Dithered, class Float = float, class Word = std::uint32_t, class Number = float>
+ACTZIP_HD constexpr Float affine_dequantize(std::type_identity_t<Word> code, Number min, Number step,
+                                            std::type_identity_t<Word> noise) {
+  return affine_value<Float, Word>(affine_number<Dithered, Word>(code, noise), min, step);
 }
 
 }  // namespace actzip::math

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "actzip/dual.hpp"
 #include "actzip/error.hpp"
 #include "actzip/registry.hpp"
 
@@ -16,7 +17,10 @@ namespace actzip {
 namespace {
 
 constexpr std::string_view kPresets =
-    "default, exact, a level such as actnn:L3 or gact:L2, or a codec such as affine:2 or rotated:4";
+    "default, exact, division, a level such as actnn:L3 or gact:L2, or a codec such as affine:2 or rotated:4";
+constexpr std::string_view kDivision = "division";
+constexpr std::string_view kDivisionAllowed = "division[:1..8][:stochastic|dithered][:block=2..32][:all]";
+constexpr std::string_view kAll = ":all";
 
 bool matches(std::string_view name, std::string_view pattern) {
   if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
@@ -79,6 +83,26 @@ CodecSpec parse_values(const std::string& what, std::string_view text, std::stri
   return spec;
 }
 
+bool is_division(std::string_view preset) {
+  return preset == kDivision || preset.starts_with(std::string(kDivision) + ':');
+}
+
+/// What `division` says about its maps: all but their size, which is the tensor's. `rest` has no "all" in it.
+Dual parse_division(std::string_view preset, std::string_view rest) {
+  const auto refuse = [&](std::string_view why) {
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: preset '{}' (allowed: {}): {}", preset, kDivisionAllowed, why));
+  };
+  Dual spec;
+  try {
+    spec = std::get<Dual>(parse_spec(fmt::format("dual{}", rest)));
+  } catch (const Error& error) {
+    refuse(error.what());
+  }
+  if (spec.size != Dual{}.size || spec.last != Dual{}.last) refuse("maps have the size of the tensor");
+  return spec;
+}
+
 std::optional<PolicyRow> row_of(const Rule& rule) {
   if (rule.sites.empty()) {
     throw Error(ErrorCode::invalid_spec, "session: a rule for no sites (allowed: a pattern such as gelu.*)");
@@ -137,6 +161,15 @@ Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<cons
     if (lossless_ && bits) throw Error(ErrorCode::invalid_spec, "session: preset 'exact' takes no bits");
     return;
   }
+  if (is_division(preset)) {
+    std::string_view rest = preset.substr(kDivision.size());
+    divides_all_ = rest.ends_with(kAll);
+    if (divides_all_) rest.remove_suffix(kAll.size());
+    division_ = parse_division(preset, rest);
+    const bool states_bits = rest.find_first_of("12345678") == 1;
+    if (bits && !states_bits) division_->bits = *bits;
+    if (!bits || !states_bits) return;
+  }
   if (bits) throw Error(ErrorCode::invalid_spec, fmt::format("session: preset '{}' states its own bits", preset));
   uniform_ = parse_values(fmt::format("preset '{}'", preset), preset, kPresets);
 }
@@ -157,16 +190,31 @@ const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const s
   return is_codec && keeps_no_values(own) ? own : *rule->row;
 }
 
-Choice Policy::choose(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {
+Choice Policy::choose(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const {
   if (row.treatment == Treatment::ruled && std::holds_alternative<Copy>(row.spec)) return as_is(row.reason);
   if (row.treatment == Treatment::shape_only) return {.keep = Keep::shape_only, .reason = row.reason};
   if (dtype == DType::boolean) return {.keep = Keep::encoded, .spec = Mask{}, .reason = "booleans take one bit"};
   if (is_integer(dtype)) return choose_integer(row, dtype, facts);
   if (dtype == DType::f64) return as_is("no codec takes f64");
-  return choose_float(row, dtype, elems, facts);
+  return choose_float(row, dtype, shape, facts);
 }
 
-Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elems, const OperatorFacts& facts) const {
+Choice Policy::choose_float(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const {
+  if (division_ && row.treatment == Treatment::codec_by_map) {
+    const std::optional<Dual> spec = dual_spec(*division_, shape);
+    if (spec) return {.keep = Keep::encoded, .spec = *spec, .reason = row.reason};
+  }
+  Choice choice = choose_by_table(row, dtype, unique_elems(shape), facts);
+  if (const auto* dual = std::get_if<Dual>(&choice.spec); choice.keep == Keep::encoded && dual != nullptr) {
+    const std::optional<Dual> spec = dual_spec(*dual, shape);
+    if (!spec) return as_is("no maps to average");
+    choice.spec = *spec;
+  }
+  return choice;
+}
+
+Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t elems,
+                               const OperatorFacts& facts) const {
   if (row.treatment == Treatment::ruled) {
     if (code_bits(row.spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype)))
       return as_is("its own type is as small");
@@ -192,19 +240,21 @@ Choice Policy::choose_float(const PolicyRow& row, DType dtype, std::int64_t elem
       }
       break;
     case Treatment::codec_by_row:
+    case Treatment::codec_by_map:
     case Treatment::codec_by_width:
     case Treatment::codec:
     case Treatment::pointwise: break;
     default: return as_is(row.reason);
   }
   if (lossless_) return as_is("preset 'exact' changes no value");
+  if (division_ && !divides_all_) return as_is("preset 'division' keeps what has no maps");
   if (facts.meets_elems >= kBroadcast * elems) return as_is("small beside what it is multiplied with");
   if (uniform_) {
     if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
     return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};
   }
-  const bool short_rows =
-      row.treatment == Treatment::codec_by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
+  const bool by_row = row.treatment == Treatment::codec_by_row || row.treatment == Treatment::codec_by_map;
+  const bool short_rows = by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
   const bool near_loss = pointwise && facts.after_model;
   const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;

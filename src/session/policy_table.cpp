@@ -77,8 +77,8 @@ constinit const std::array kRows = {
     // More than a convolution's: its weight's gradient sums over rows, not over rows and pixels, and early in training
     // most of a transformer's error comes from here.
     PolicyRow{kLinear, "*", Treatment::codec_by_width, kThreeBits, "enters linearly"},
-    PolicyRow{kConvolutions, "*", Treatment::codec_by_row, kTwoBits, "enters linearly"},
-    PolicyRow{kBatchNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a batch norm"},
+    PolicyRow{kConvolutions, "*", Treatment::codec_by_map, kTwoBits, "enters linearly"},
+    PolicyRow{kBatchNorms, "input", Treatment::codec_by_map, kTwoBits, "input of a batch norm"},
     PolicyRow{kRowNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},
     PolicyRow{kBatchNorms, "*", Treatment::as_is, {}, "statistics and weights of a batch norm are kept exactly"},
     PolicyRow{kRowNorms, "*", Treatment::as_is, {}, "statistics and weights of a norm are kept exactly"},

@@ -195,7 +195,7 @@ Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   }
   const std::int64_t elems = unique_elems(tensor.view.shape);
   if (elems < options_.min_elems) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
-  return policy_.choose(*site.row, tensor.view.dtype, elems, tensor.facts);
+  return policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
 }
 
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {

@@ -105,16 +105,22 @@ Bytes slice(const Bytes& bytes, std::int64_t offset, std::int64_t count) {
   return {bytes.begin() + offset, bytes.begin() + offset + count};
 }
 
-/// Means and scales of two encodings, pair by pair.
-void expect_same_statistics(const std::vector<double>& a, const std::vector<double>& b, double allowed, int group) {
+/// Means and scales of two encodings, pair by pair. A mean that was rounded to the other side moves all of its group:
+/// what is coded there is compared by the rules of format.md in test_conformance.py, and not here. Gives the others.
+std::vector<bool> expect_same_statistics(const std::vector<double>& a, const std::vector<double>& b, double allowed,
+                                         int group) {
+  std::vector<bool> same;
   for (std::size_t g = 0; g + 1 < b.size(); g += 2) {
-    ASSERT_EQ(std::isnan(a[g]), std::isnan(b[g])) << "group " << g / 2;
     const double spread = b[g + 1] * std::sqrt(static_cast<double>(group));
+    EXPECT_EQ(std::isnan(a[g]), std::isnan(b[g])) << "group " << g / 2;
     if (!std::isnan(b[g])) {
       EXPECT_LE(std::abs(a[g] - b[g]), allowed * std::max(std::abs(b[g]), spread)) << "mean of group " << g / 2;
     }
+    same.push_back(std::isnan(b[g]) || a[g] == b[g]);
+    if (!same.back()) continue;
     EXPECT_LE(std::abs(a[g + 1] - b[g + 1]), allowed * b[g + 1]) << "scale of group " << g / 2;
   }
+  return same;
 }
 
 void expect_same_rotated(const Case& test, const Bytes& got, const Bytes& wanted, const Bytes& doubtful,
@@ -128,8 +134,9 @@ void expect_same_rotated(const Case& test, const Bytes& got, const Bytes& wanted
 
   const DType stats = spec.stats == StatsType::bf16 ? DType::bf16 : DType::f32;
   const double allowed = std::max(tolerance(test.dtype, device), tolerance(stats, device));
-  expect_same_statistics(widened(slice(got, sections.stats, sections.stats_used), stats),
-                         widened(slice(wanted, sections.stats, sections.stats_used), stats), allowed, geometry.group);
+  const std::vector<bool> same = expect_same_statistics(
+      widened(slice(got, sections.stats, sections.stats_used), stats),
+      widened(slice(wanted, sections.stats, sections.stats_used), stats), allowed, geometry.group);
   EXPECT_EQ(slice(got, 0, sections.stats), slice(wanted, 0, sections.stats)) << "bits and starts of the segments";
 
   const Bytes a = slice(got, sections.codes, sections.codes_used);
@@ -143,6 +150,8 @@ void expect_same_rotated(const Case& test, const Bytes& got, const Bytes& wanted
       first = std::size_t{bits_at(wanted, static_cast<std::size_t>(sections.starts + 4 * s) * 8, 32)} * 32;
     }
     for (std::int64_t i = 0; i < run; ++i) {
+      const std::int64_t g = s * (geometry.groups() / geometry.segments) + i / geometry.group;
+      if (!same.at(static_cast<std::size_t>(g))) continue;
       if (bits_at(doubtful, static_cast<std::size_t>(s * run + i), 1) != 0) continue;
       const std::size_t at = first + static_cast<std::size_t>(i * bits);
       ASSERT_EQ(bits_at(a, at, bits), bits_at(b, at, bits)) << "code " << i << " of segment " << s;
@@ -169,7 +178,7 @@ TEST_P(Golden, encode_writes_the_golden_bytes) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 213);
+  EXPECT_EQ(compared, 260);
 }
 
 TEST_P(Golden, decode_gives_the_golden_elements) {
@@ -188,7 +197,7 @@ TEST_P(Golden, decode_gives_the_golden_elements) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 213);
+  EXPECT_EQ(compared, 260);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Golden, ::testing::ValuesIn(cpu_backends()), backend_name);

@@ -8,6 +8,7 @@ import numpy as np
 
 SEEDS = (0, 1, 0x123456789ABCDEF0, 2**64 - 1)
 FLOAT_KINDS = ("gaussian", "relu", "spikes", "constant", "zeros", "tiny", "huge", "nonfinite", "mixed")
+DUAL_KINDS = (*FLOAT_KINDS, "cancelling")  # sums that come out otherwise in another order
 SEGMENTED_KINDS = ("gaussian", "mixed")
 INTEGER_KINDS = ("random", "zeros", "ones")
 INDEX_KINDS = ("inside", "edge", "outside")
@@ -23,6 +24,9 @@ MORE_VARIANTS = {
     "index": ("index:bound=1", "index:bound=3", "index:bound=200", "index:bound=50257"),
     "cast": (),
     "copy": (),
+    "dual": ("dual:2:size=14x14", "dual:2:size=7x7:last=16", "dual:3:dithered:block=4:size=37",
+             "dual:5:block=2:size=3x5x9", "dual:2:block=16:size=28x28:last=3", "dual:8:size=9x10x12:last=8",
+             "dual:1:dithered:block=32:size=40x33", "dual:2:size=20x16", "dual:4:dithered:size=12x21:last=40"),
 }  # fmt: skip
 
 
@@ -51,7 +55,7 @@ class Case:
 
 @lru_cache(maxsize=None)
 def elements(kind, n, dtype, bound):
-    if dtype in ref.FLOATS and kind in FLOAT_KINDS:
+    if dtype in ref.FLOATS and kind in DUAL_KINDS:
         return float_elements(kind, n, dtype)
     rng = np.random.default_rng([n, bound])
     storage = ref.STORAGE[dtype]
@@ -71,7 +75,7 @@ def elements(kind, n, dtype, bound):
 
 
 def float_elements(kind, n, dtype):
-    rng = np.random.default_rng([n, FLOAT_KINDS.index(kind)])
+    rng = np.random.default_rng([n, DUAL_KINDS.index(kind)])
     x = rng.standard_normal(n)
     odd_block = np.arange(n) // 256 % 2 == 1
     half = dtype == "f16"
@@ -90,6 +94,10 @@ def float_elements(kind, n, dtype):
         x *= np.where(odd_block, 2.0**10, 2.0**14) if half else np.where(odd_block, 2.0**40, 2.0**124)
     elif kind == "nonfinite":
         x[n // 2] = (np.nan, np.inf, -np.inf)[n % 3]
+    elif kind == "cancelling":
+        i = np.arange(n)  # opposite at neighbours, and at those 16 on: at neighbouring positions of 1 or 16 channels
+        large = rng.standard_normal(n)[i // 32 * 8 + i // 2 % 8] * (1 - 2 * ((i ^ i >> 4) & 1))
+        x = x + large * (2.0**10 if half else 2.0**18)
     elif kind == "mixed":
         block = np.arange(n) // 64
         x = x * 2.0 ** (block * 5 % 16 - 8) + np.where(block % 3 == 0, 100.0, 0.0)
@@ -98,13 +106,20 @@ def float_elements(kind, n, dtype):
         return ref.narrow(x.astype(np.float32), dtype, saturate=kind != "nonfinite")
 
 
+def unit(spec):
+    """Elements of a group, or of a sample of `dual`."""
+    return int(np.prod(spec.size)) * spec.last if spec.codec == "dual" else spec.group
+
+
 def sizes(group):
     return tuple(dict.fromkeys((1, 7, 8, 9, 31, 33, group - 1, group, group + 1, 2 * group + 3, 4099)))
 
 
 def shapes(spec, kinds):
     """(kind, elements, segments): all kinds in one segment, some in three and in seven."""
-    yield from ((kind, n, 1) for kind in kinds for n in sizes(spec.group))
+    yield from ((kind, n, 1) for kind in kinds for n in sizes(unit(spec)))
+    if spec.codec == "dual":
+        yield from ((kind, 7 * unit(spec), 1) for kind in kinds)
     if spec.grouped:
         for segments in (3, 7):
             yield from ((kind, n * segments, segments) for kind in SEGMENTED_KINDS for n in sizes(spec.group)[:-1])
@@ -140,6 +155,8 @@ def mixed_cases(info):
 def kinds_for(codec, dtype):
     if codec == "index":
         return INDEX_KINDS
+    if codec == "dual":
+        return DUAL_KINDS
     return FLOAT_KINDS if dtype in ref.FLOATS else INTEGER_KINDS
 
 
@@ -150,7 +167,7 @@ def decode_dtypes(spec, dtype, n, info):
         return (dtype,)
     if spec.codec == "index" and spec.bound > 2**31:
         return ("i64",)
-    if spec.codec == "index" or n == spec.group + 1:
+    if spec.codec == "index" or n == unit(spec) + 1:
         return tuple(allowed)
     return (dtype,) if dtype in allowed else tuple(allowed[:1])
 

@@ -20,6 +20,7 @@ def relative_error(spec, x):
     ("spec", "error"),
     [
         ("rotated:1", 0.571), ("rotated:2", 0.1331), ("rotated:3", 0.0358), ("rotated:4", 0.0096),
+        ("dual:2", 0.595), ("dual:4:dithered", 0.0119),
         ("affine:2", 0.596), ("affine:4", 0.0238), ("affine:2:dithered", 0.299), ("affine:4:dithered", 0.0120),
     ],
 )  # fmt: skip

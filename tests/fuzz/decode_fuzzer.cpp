@@ -40,6 +40,12 @@ actzip::CodecSpec choose_spec(FuzzedDataProvider& input) {
     rotated->group = actzip::GroupSize(group);
     if (wide_stats) rotated->stats = actzip::StatsType::f32;
   }
+  if (auto* dual = std::get_if<actzip::Dual>(&spec)) {
+    const auto extent = [&] { return input.ConsumeIntegralInRange<std::int64_t>(1, 20); };
+    dual->block = 1 << input.ConsumeIntegralInRange<int>(1, 5);
+    dual->size = {extent(), extent(), extent()};
+    dual->last = extent();
+  }
   return spec;
 }
 

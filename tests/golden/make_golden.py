@@ -108,6 +108,17 @@ def cases():
     for dtype in ref.FLOATS:
         yield "rotated:2", dtype, dtype, "shifted", 6 * 261, ref.Segments(6, 15, (4, 1, 3, 2, 1, 4))
         yield "rotated:2:mask:group=128", dtype, dtype, "relu", 6 * 130, beyond
+    for rounding in ("stochastic", "dithered"):
+        for bits in range(1, 9):
+            yield f"dual:{bits}:{rounding}:size=11x9", "f32", "f32", "bell", 2 * 99 + 40, 1
+    maps = ("dual:2:size=14x14", "dual:2:size=14x14:last=3", "dual:3:block=2:size=3x5x7", "dual:4:block=4:size=50")
+    for spec in maps:
+        for dtype in ref.FLOATS:
+            yield spec, dtype, dtype, "shifted", 610, 1
+    for kind in ("constant", "zeros", "spike", "tiny", "huge", "nonfinite"):
+        for dtype in ref.FLOATS:
+            yield "dual:2:size=10x10:last=2", dtype, dtype, kind, 300, 1
+    yield "dual:2", "bf16", "f32", "bell", 0, 1
 
 
 def distance_to_cuts(bits, y, sigma):

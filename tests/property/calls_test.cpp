@@ -64,7 +64,7 @@ TEST_P(Calls, decoding_to_f16_saturates) {
   Values x = constant(256, 1e6);
   for (std::size_t i = 0; i < x.size(); i += 2) x[i] = -1e6;
   for (const CodecSpec& spec : all_variants()) {
-    if (!std::holds_alternative<Affine>(spec) && !std::holds_alternative<Rotated>(spec)) continue;
+    if (!uses_noise(spec) && !std::holds_alternative<Affine>(spec)) continue;
     SCOPED_TRACE(describe(spec, DType::f32, 256));
     for (const double v : harness.round_trip(spec, dense(DType::f32, x), DType::f16)) {
       ASSERT_LE(std::abs(v), 65504.0);
@@ -93,8 +93,10 @@ TEST_P(Calls, decoding_with_another_seed_gives_other_values_where_decoding_uses_
   Harness harness(device());
   for (const CodecSpec& spec : all_variants()) {
     const auto* affine = std::get_if<Affine>(&spec);
-    const bool noisy =
-        std::holds_alternative<Rotated>(spec) || (affine != nullptr && affine->rounding == Rounding::dithered);
+    const auto* dual = std::get_if<Dual>(&spec);
+    const bool noisy = std::holds_alternative<Rotated>(spec) ||
+                       (affine != nullptr && affine->rounding == Rounding::dithered) ||
+                       (dual != nullptr && dual->rounding == Rounding::dithered);
     const DType dtype = codec_info(spec).encodes.front();
     const std::int64_t elems = group_of(spec);
     SCOPED_TRACE(describe(spec, dtype, elems));

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "actzip/codec.hpp"
-#include "format/geometry.hpp"
+#include "format/dual.hpp"
 #include "property/sweep.hpp"
 #include "support/backends.hpp"
 #include "support/generators.hpp"
@@ -121,6 +121,9 @@ TEST(SweepCount, the_registry_has_every_width_rounding_and_plane) {
   want(Cast{DType::bf16});
   want(Cast{DType::f16});
   want(Copy{});
+  for (int bits = 1; bits <= 8; ++bits) {
+    for (const Rounding r : {Rounding::stochastic, Rounding::dithered}) want(Dual{Bits(bits), r});
+  }
   EXPECT_GE(names.size(), wanted);
 }
 

@@ -1,5 +1,7 @@
 #include "property/sweep.hpp"
 
+#include <initializer_list>
+#include <tuple>
 #include <variant>
 
 namespace actzip::testing {
@@ -7,12 +9,13 @@ namespace actzip::testing {
 std::int64_t group_of(const CodecSpec& spec) {
   if (const auto* affine = std::get_if<Affine>(&spec)) return affine->group.value;
   if (const auto* rotated = std::get_if<Rotated>(&spec)) return rotated->group.value;
+  if (const auto* dual = std::get_if<Dual>(&spec)) return dual->size.positions() * dual->last;
   return 256;
 }
 
 std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec) {
   const std::int64_t g = group_of(spec);
-  return {0, 1, 7, 8, 9, 31, 33, g - 1, g, g + 1, 2 * g + 3, 65537};
+  return {0, 1, 7, 8, 9, 31, 33, g - 1, g, g + 1, 2 * g + 3, 7 * g, 65537};
 }
 
 DType output_type(const CodecSpec& spec, DType encoded) {
@@ -26,7 +29,7 @@ double floor_of(const CodecSpec& spec) {
 
 bool uses_noise(const CodecSpec& spec) {
   if (const auto* affine = std::get_if<Affine>(&spec)) return affine->rounding != Rounding::nearest;
-  return std::holds_alternative<Rotated>(spec);
+  return std::holds_alternative<Rotated>(spec) || std::holds_alternative<Dual>(spec);
 }
 
 std::vector<CodecSpec> registry_variants() {
@@ -54,6 +57,19 @@ std::vector<CodecSpec> further_variants() {
     }
   }
   result.emplace_back(Rotated{Bits(2), GroupSize(128), StatsType::f32, true});
+  for (const auto& [block, size, last] :
+       std::initializer_list<std::tuple<std::int64_t, MapSize, std::int64_t>>{{8, {1, 14, 14}, 1},
+                                                                              {8, {1, 7, 7}, 16},
+                                                                              {8, {1, 20, 16}, 1},
+                                                                              {8, {1, 12, 21}, 40},
+                                                                              {4, {1, 1, 37}, 1},
+                                                                              {16, {1, 28, 28}, 3},
+                                                                              {2, {3, 5, 9}, 1},
+                                                                              {8, {9, 10, 12}, 8},
+                                                                              {32, {1, 40, 33}, 1}}) {
+    result.emplace_back(Dual{Bits(2), Rounding::stochastic, block, size, last});
+    result.emplace_back(Dual{Bits(5), Rounding::dithered, block, size, last});
+  }
   return result;
 }
 

@@ -12,12 +12,12 @@
 
 namespace actzip::testing {
 
-inline constexpr std::size_t kSizeCount = 12;
+inline constexpr std::size_t kSizeCount = 13;
 
-/// 0, 1, around 8 and 32, around a group, and one that is prime and spans many groups.
+/// 0, 1, around 8 and 32, around a group, seven groups, and one that is prime and spans many groups.
 std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec);
 
-/// Elements of a group; for codecs without groups a number that is as good as another.
+/// Elements of a group, or of a sample of `dual`; for codecs without groups a number that is as good as another.
 std::int64_t group_of(const CodecSpec& spec);
 
 /// A type to decode to: the one encoded, but for `index`, which does not give all it takes.
@@ -32,7 +32,7 @@ bool uses_noise(const CodecSpec& spec);
 /// All variants of all codecs, as the registry lists them.
 std::vector<CodecSpec> registry_variants();
 
-/// Other group sizes, statistics in f32 and a floor, for some widths.
+/// Other group sizes, statistics in f32, a floor, and other maps, for some widths.
 std::vector<CodecSpec> further_variants();
 
 /// Both of the above.

@@ -24,8 +24,10 @@ double systematic(const CodecSpec& spec, const Values& x) {
   const auto [lo, hi] = std::minmax_element(x.begin(), x.end());
   const double rounding = 0x1p-20 * std::max(std::abs(*lo), std::abs(*hi));
   const auto* affine = std::get_if<Affine>(&spec);
-  if (affine == nullptr) return rounding;
-  const double step = (*hi - *lo) / ((1 << affine->bits.value) - 1) * (1.0 + 0x1p-6) + 0x1p-7 * std::abs(*lo);
+  const auto* dual = std::get_if<Dual>(&spec);
+  if (affine == nullptr && dual == nullptr) return rounding;
+  const double range = (*hi - *lo) * (dual == nullptr ? 1 : 2);  // averages that differ may add theirs
+  const double step = range / ((1 << code_bits(spec, DType::f32)) - 1) * (1.0 + 0x1p-6) + 0x1p-7 * std::abs(*lo);
   return rounding + step / 512;
 }
 

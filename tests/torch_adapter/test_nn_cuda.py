@@ -33,6 +33,8 @@ def assert_same(expected, actual, exactly):
     assert expected.dtype == actual.dtype and expected.stride() == actual.stride()
     if exactly:
         assert torch.equal(expected, actual)
+    elif expected.dtype == torch.float16:
+        torch.testing.assert_close(expected, actual, rtol=4e-3, atol=1e-3)  # sums of few may end some places apart
     else:
         torch.testing.assert_close(expected, actual)
 

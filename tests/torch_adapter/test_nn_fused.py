@@ -163,3 +163,59 @@ def test_a_whole_step_is_captured():
         x.grad.zero_()
     graph.replay()
     assert first.isfinite().all() and not torch.equal(first, x.grad)
+
+
+ACTIVATIONS = [nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU()]
+
+
+def kernels_of(step):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+        torch.cuda.synchronize()
+    return [event.key for event in profile.key_averages()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_activations_encode_and_differentiate_in_one_pass(activation, dtype):
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(256, 512), copy.deepcopy(activation)).cuda().to(dtype)
+    ours = actzip.convert(copy.deepcopy(plain))
+    x = torch.randn(512, 256, device="cuda", dtype=dtype)
+    (expected, theirs), (result, own) = gradients_of(plain, x), gradients_of(ours, x)
+    torch.testing.assert_close(expected, result)
+    for a, b in zip(theirs, own, strict=True):
+        assert cosine(a, b) > 0.97
+        assert not torch.equal(a, b), "nothing was compressed"
+    names = " ".join(kernels_of(lambda: gradients_of(ours, x)))
+    assert "rotated_encode_kernel" in names and "rotated_decode_kernel" in names
+    assert "GeluCUDAKernel" not in names and "silu" not in names.lower() and "GeluBackward" not in names
+
+
+def gradients_of(model, x):
+    model.zero_grad()
+    result = model(x)
+    (result.float() * target(result)).mean().mul(1e3).backward()
+    return result.detach(), [parameter.grad for parameter in model.parameters()]
+
+
+def test_an_input_that_is_modified_raises_where_the_gradient_is_fused():
+    gelu = actzip.convert(nn.Sequential(nn.Linear(256, 256), nn.GELU())).cuda()
+    hidden = gelu[0](torch.randn(64, 256, device="cuda"))
+    result = gelu[1](hidden)
+    hidden.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_gradients_that_lie_otherwise_in_memory_are_the_same(activation):
+    layer = actzip.convert(nn.Sequential(nn.Identity(), copy.deepcopy(activation)))[1]
+    x = torch.randn(128, 64, device="cuda", requires_grad=True)
+    above = torch.randn(64, 128, device="cuda")
+    session = actzip.Session(seed=1)
+    with session:
+        result = layer(x * 1.0)
+    (by_strides,) = torch.autograd.grad(result, x, above.t(), retain_graph=True)
+    (dense,) = torch.autograd.grad(result, x, above.t().contiguous())
+    assert torch.equal(by_strides, dense)

@@ -1,10 +1,9 @@
-#include "format/geometry.hpp"
-
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "actzip/registry.hpp"
+#include "format/dual.hpp"
 
 namespace actzip::format {
 namespace {

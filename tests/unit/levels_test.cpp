@@ -22,7 +22,7 @@ std::string codec_at(const char* level, std::string_view op, std::string_view sl
   const auto whole =
       options.bits && options.adapt.empty() ? std::optional(Bits(static_cast<int>(*options.bits))) : std::nullopt;
   const Policy policy(options.preset, whole, options.rules);
-  const Choice choice = policy.choose(policy.row(op, slot), DType::f32, kSome, {});
+  const Choice choice = policy.choose(policy.row(op, slot), DType::f32, Shape::contiguous({kSome}), {});
   if (choice.keep == Keep::as_is) return "as is";
   return choice.keep == Keep::encoded ? to_string(choice.spec) : "shape only";
 }

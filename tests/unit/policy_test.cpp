@@ -14,7 +14,7 @@ constexpr std::int64_t kSome = 4096;
 
 Choice choose(const Policy& policy, std::string_view op, std::string_view slot, DType dtype = DType::f32,
               std::int64_t elems = kSome, const OperatorFacts& facts = {}) {
-  return policy.choose(policy.row(op, slot), dtype, elems, facts);
+  return policy.choose(policy.row(op, slot), dtype, Shape::contiguous({elems}), facts);
 }
 
 std::string spec_of(const Choice& choice) { return choice.keep == Keep::encoded ? to_string(choice.spec) : "-"; }
@@ -63,12 +63,12 @@ TEST(Policy, IntegersNeedABound) {
 
 TEST(Policy, WhatIsChosenCanBeEncoded) {
   const OperatorFacts facts{.index_bound = 1000};
-  for (const char* preset : {"default", "exact", "affine:2", "rotated:4", "cast:f16"}) {
+  for (const char* preset : {"default", "exact", "affine:2", "rotated:4", "cast:f16", "division", "division:4:all"}) {
     const Policy policy(preset);
     for (const PolicyRow& row : policy_table()) {
       for (int type = 0; type <= static_cast<int>(DType::i64); ++type) {
         const auto dtype = static_cast<DType>(type);
-        const Choice choice = policy.choose(row, dtype, kLargeElems, facts);
+        const Choice choice = policy.choose(row, dtype, Shape::contiguous({kLargeElems}), facts);
         EXPECT_FALSE(choice.reason.empty());
         if (choice.keep != Keep::encoded) continue;
         EXPECT_NO_THROW((void)encoded_bytes(choice.spec, dtype, kLargeElems)) << preset << " " << row.operators;
@@ -96,7 +96,7 @@ TEST(Policy, RulesComeBeforeThePreset) {
     const Policy policy(preset, std::nullopt, rules);
     const auto chosen = [&](std::string_view op, std::string_view slot, const std::string& site,
                             DType dtype = DType::f32) {
-      return policy.choose(policy.row(op, slot, site), dtype, kSome, {});
+      return policy.choose(policy.row(op, slot, site), dtype, Shape::contiguous({kSome}), {});
     };
     EXPECT_EQ(spec_of(chosen("gelu", "self", "layers.0: gelu.self")), "affine:4");
     EXPECT_EQ(chosen("addmm", "mat1", "layers.0: addmm.mat1").keep, Keep::as_is);
@@ -110,7 +110,7 @@ TEST(Policy, RulesLeaveMasksAndShapes) {
   const std::vector<Rule> rules = {{"*", "rotated:4"}};
   const Policy policy("default", std::nullopt, rules);
   const auto chosen = [&](std::string_view op, std::string_view slot) {
-    return policy.choose(policy.row(op, slot, std::string(op)), DType::f32, kSome, {});
+    return policy.choose(policy.row(op, slot, std::string(op)), DType::f32, Shape::contiguous({kSome}), {});
   };
   EXPECT_EQ(spec_of(chosen("relu", "result")), "mask");
   EXPECT_EQ(chosen("max_pool2d_with_indices", "self").keep, Keep::shape_only);
@@ -129,6 +129,57 @@ TEST(Policy, WrongRulesSayWhatIsAllowed) {
   }
 }
 
+/// A map of [2, 32, 12, 12] in either memory format.
+const Shape kMaps = Shape::contiguous({2, 32, 12, 12});
+constexpr Shape kMapsLast{4, {2, 32, 12, 12}, {4608, 1, 384, 32}};
+
+std::string division_of(const Policy& policy, std::string_view op, std::string_view slot, const Shape& shape) {
+  return spec_of(policy.choose(policy.row(op, slot), DType::f32, shape, {.row_elems = 4096}));
+}
+
+TEST(Policy, DivisionTakesMapsApartAndKeepsTheRest) {
+  const Policy policy("division");
+  for (const char* op : {"convolution", "cudnn_batch_norm", "native_batch_norm"}) {
+    EXPECT_EQ(division_of(policy, op, "input", kMaps), "dual:2:size=12x12") << op;
+    EXPECT_EQ(division_of(policy, op, "input", kMapsLast), "dual:2:size=12x12:last=32") << op;
+    EXPECT_EQ(division_of(policy, op, "input", Shape::contiguous({64, 512, 1, 1})), "-") << "one position";
+    EXPECT_EQ(division_of(policy, op, "input", Shape::contiguous({64, 512})), "-") << "no positions";
+  }
+  EXPECT_EQ(division_of(policy, "convolution", "input", Shape::contiguous({8, 16, 100})), "dual:2:size=100");
+  EXPECT_EQ(division_of(policy, "convolution", "input", Shape::contiguous({8, 16, 4, 6, 100})), "dual:2:size=4x6x100");
+  EXPECT_EQ(division_of(policy, "addmm", "mat1", kMaps), "-");
+  EXPECT_EQ(division_of(policy, "gelu", "self", kMaps), "-");
+  EXPECT_EQ(division_of(policy, "native_batch_norm", "result1", kMaps), "-") << "statistics";
+  EXPECT_EQ(spec_of(choose(policy, "relu", "result")), "mask");
+  EXPECT_EQ(choose(policy, "max_pool2d_with_indices", "self").keep, Keep::shape_only);
+  EXPECT_EQ(spec_of(choose(policy, "max_pool2d_with_indices", "aux0", DType::i64, kSome, {.index_bound = 9})),
+            "index:bound=9");
+}
+
+TEST(Policy, DivisionHasOptions) {
+  EXPECT_EQ(division_of(Policy("division:4:dithered:block=4"), "convolution", "input", kMaps),
+            "dual:4:dithered:block=4:size=12x12");
+  EXPECT_EQ(division_of(Policy("division", Bits(3)), "convolution", "input", kMaps), "dual:3:size=12x12");
+  EXPECT_EQ(division_of(Policy("division:block=16", Bits(3)), "convolution", "input", kMaps),
+            "dual:3:block=16:size=12x12");
+  const Policy all("division:all");
+  EXPECT_EQ(division_of(all, "convolution", "input", kMaps), "dual:2:size=12x12");
+  EXPECT_EQ(spec_of(choose(all, "addmm", "mat1")), "rotated:3");
+  EXPECT_EQ(division_of(all, "convolution", "input", Shape::contiguous({64, 512, 1, 1})), "rotated:2");
+  for (const char* preset : {"division:9", "division:size=4x4", "division:last=3", "division:nearest", "divisions",
+                             "division:all:2", "division:"}) {
+    EXPECT_THROW(Policy{preset}, Error) << preset;
+  }
+  EXPECT_THROW(Policy("division:4", Bits(3)), Error);
+}
+
+TEST(Policy, ADualOfARuleFitsTheTensor) {
+  const std::vector<Rule> rules = {{"convolution.*", "dual:4"}};
+  const Policy policy("default", std::nullopt, rules);
+  EXPECT_EQ(division_of(policy, "convolution", "input", kMapsLast), "dual:4:size=12x12:last=32");
+  EXPECT_EQ(division_of(policy, "convolution", "input", Shape::contiguous({64, 512})), "-");
+}
+
 TEST(Policy, UnknownPresetNamesWhatIsAllowed) {
   for (const char* preset : {"best", "mask", "index:bound=4", ""}) {
     try {
@@ -136,7 +187,7 @@ TEST(Policy, UnknownPresetNamesWhatIsAllowed) {
       ADD_FAILURE() << preset;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
-      EXPECT_NE(std::string(error.what()).find("default, exact"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("default, exact, division"), std::string::npos) << error.what();
     }
   }
 }

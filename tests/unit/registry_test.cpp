@@ -41,7 +41,7 @@ TEST(Registry, EveryEntryIsCompleteAndItsGrammarBeginsWithItsName) {
 TEST(Registry, VariantsAreValidDistinctAndAllThere) {
   std::vector<std::size_t> counts;
   for (const CodecInfo& info : codecs()) counts.push_back(info.variants.size());
-  EXPECT_EQ(counts, (std::vector<std::size_t>{8 * 3, 4 * 2, 1, 6, 2, 1}));
+  EXPECT_EQ(counts, (std::vector<std::size_t>{8 * 3, 4 * 2, 1, 6, 2, 1, 8 * 2}));
   std::set<std::string> texts;
   for (const CodecSpec& spec : all_variants()) {
     EXPECT_NO_THROW(validate(spec));
@@ -59,6 +59,7 @@ TEST(Registry, CodeBitsAreThoseOfTheFormat) {
   EXPECT_EQ(code_bits(Cast{}, DType::f32), 16);
   EXPECT_EQ(code_bits(Copy{}, DType::boolean), 8);
   EXPECT_EQ(code_bits(Copy{}, DType::f64), 64);
+  EXPECT_EQ(code_bits(Dual{.bits = Bits(5)}, DType::f32), 5);
   std::vector<int> index_widths;
   for (const CodecSpec& spec : codec_info(Index{}).variants) index_widths.push_back(code_bits(spec, DType::i64));
   EXPECT_EQ(index_widths, (std::vector<int>{1, 2, 4, 8, 16, 32}));
@@ -87,6 +88,7 @@ TEST(Registry, TraitsAreWhatTheCodecsPromise) {
   EXPECT_EQ(row(Index{}), "11111");
   EXPECT_EQ(row(Cast{}), "01011");
   EXPECT_EQ(row(Copy{}), "11111");
+  EXPECT_EQ(row(Dual{}), "01100");
 }
 
 TEST(Registry, ExactCodecsHaveNoErrorAndOthersHaveSome) {

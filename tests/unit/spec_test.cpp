@@ -52,6 +52,10 @@ TEST(Spec, CanonicalTextLeavesDefaultsOut) {
       {Cast{}, "cast:bf16"},
       {Cast{.to = DType::f16}, "cast:f16"},
       {Copy{}, "copy"},
+      {Dual{}, "dual:2"},
+      {Dual{Bits(4), Rounding::dithered, 4, {1, 14, 14}, 64}, "dual:4:dithered:block=4:size=14x14:last=64"},
+      {Dual{.size = {1, 1, 100}}, "dual:2:size=100"},
+      {Dual{.size = {8, 1, 100}}, "dual:2:size=8x1x100"},
   };
   for (const Case& entry : cases) {
     EXPECT_EQ(to_string(entry.spec), entry.text);
@@ -106,6 +110,23 @@ TEST(Spec, BoundsAreReadBackUpToTheirLimits) {
   }
 }
 
+TEST(Spec, ADualOfImpossibleMapsSaysWhatIsAllowed) {
+  expect_error(ErrorCode::invalid_spec,
+               "parse_spec: 'dual:size=14y14': size=14y14 is not supported by dual (allowed: one to three extents such "
+               "as 14x14, each 1 to 2147483647)",
+               [] { parse_spec("dual:size=14y14"); });
+  for (const char* size : {"", "x", "14x", "x14", "0", "-3", "2x2x2x2", "4294967296", "2x0", "14x14 "}) {
+    EXPECT_THROW(parse_spec("dual:size=" + std::string(size)), Error) << size;
+  }
+  for (const char* part : {"block=1", "block=6", "block=64", "last=0", "nearest", "9", "0"}) {
+    EXPECT_THROW(parse_spec("dual:" + std::string(part)), Error) << part;
+  }
+  expect_error(ErrorCode::invalid_spec,
+               "parse_spec: 'dual:size=65536x65536:last=65537': size=65536x65536, last=65537 is not supported by dual "
+               "(allowed: 2^48 elements in a sample)",
+               [] { parse_spec("dual:size=65536x65536:last=65537"); });
+}
+
 TEST(Spec, ANameAloneHasTheDefaults) {
   EXPECT_EQ(parse_spec("affine"), CodecSpec(Affine{}));
   EXPECT_EQ(parse_spec("rotated"), CodecSpec(Rotated{}));
@@ -123,7 +144,7 @@ TEST(Spec, TextThatIsNoSpecIsRefusedWithWhatIsAllowed) {
       "affine (allowed: affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X])";
   constexpr std::string_view kRotated = "rotated (allowed: rotated[:1..4][:mask][:group=128|256][:stats=bf16|f32])";
   constexpr std::string_view kMask = "mask (allowed: mask[:lo=X][:hi=X][:off=X][:on=X])";
-  constexpr std::string_view kCodecs = "a codec (allowed: affine, rotated, mask, index, cast, copy)";
+  constexpr std::string_view kCodecs = "a codec (allowed: affine, rotated, mask, index, cast, copy, dual)";
   constexpr std::string_view kNumber = "is not supported by mask (allowed: any number but NaN, with inf and -inf)";
   constexpr std::string_view kGroups = "is not supported by affine (allowed: 32, 64, 128, 256, 512, 1024)";
   constexpr std::string_view kFloors = "is not supported by affine (allowed: -2^126 to 2^126, or -inf for none)";
@@ -135,7 +156,7 @@ TEST(Spec, TextThatIsNoSpecIsRefusedWithWhatIsAllowed) {
   const auto join = [](std::string_view a, std::string_view b) { return std::string(a) + " " + std::string(b); };
   const Case cases[] = {
       {"", join("'' is not", kCodecs)},
-      {"dual:2", join("'dual' is not", kCodecs)},
+      {"duel:2", join("'duel' is not", kCodecs)},
       {"Affine:2", join("'Affine' is not", kCodecs)},
       {" affine:2", join("' affine' is not", kCodecs)},
       {"affine:9", "bits=9 is not supported by affine (allowed: 1 to 8)"},

@@ -4,6 +4,7 @@
 
 #include "cpu/loops/elements.hpp"
 #include "cpu/loops/groups.hpp"
+#include "cpu/loops/levels.hpp"
 #include "cpu/loops/pack.hpp"
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
@@ -31,16 +32,6 @@ class Scratch {
   alignas(64) std::uint8_t memory_[11 * kMaxGroup] = {};
 };
 
-/// The noise bytes of group `g`: byte by byte what the words hold in memory.
-void fill_noise(math::HashKey key, std::int64_t g, int group, std::uint8_t* noise) {
-  const std::int64_t counter = g * group / 4;  // a multiple of group / 4
-  const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
-  const std::uint32_t start = math::hash_start(upper, static_cast<std::uint32_t>(counter));
-  for (int i = 0; i < group; i += 4 * kLanes) {
-    store(noise + i, math::hash_finish<Words>(upper, (start ^ static_cast<std::uint32_t>(i / 4)) ^ iota()));
-  }
-}
-
 struct Extremes {
   float lo;
   float hi;
@@ -66,11 +57,6 @@ Extremes extremes(const Storage<Type>* x, int count) {
   if (nan.any()) return {math::float_of(math::kNanF32), math::float_of(math::kNanF32)};
   return {reduce(min(lo, lo2), min), reduce(max(hi, hi2), max)};
 }
-
-struct VectorOperations {
-  static Floats max(Floats a, float b) { return ACTZIP_CPU_LEVEL::max(a, broadcast(b)); }
-  static Floats fused(Floats a, float b, float c) { return fused_multiply_add(a, broadcast(b), broadcast(c)); }
-};
 
 /// Quantizes and packs `count` elements, a multiple of kPackStep.
 template <DType Type, int Bits, bool Noisy>
@@ -133,7 +119,7 @@ __attribute__((flatten)) void encode_groups(const Affine& spec, const codec::Enc
       __builtin_memset(dst, 0, static_cast<std::size_t>(word_bytes(now.range.count, Bits)));
       continue;
     }
-    if (Noisy) fill_noise(key, g, job.geometry.group, scratch.noise());
+    if (Noisy) fill_noise(key, g * job.geometry.group, job.geometry.group, scratch.noise());
     // At the lowest level 16 codes of 1 bit are packed at a time, and may end inside a word.
     const bool whole = padded == now.range.count && now.range.count * Bits % 32 == 0;
     quantize<Type, Bits, Noisy>(now.x, padded, now.group, scratch.noise(), whole ? dst : scratch.packed());
@@ -153,7 +139,7 @@ void decode_groups(const Affine& spec, const codec::DecodeJob& job, math::HashKe
       src = scratch.packed();
     }
     unpack<Bits>(src, round_up(range.count, kPackStep), scratch.codes());
-    if (Dithered) fill_noise(key, g, job.geometry.group, scratch.noise());
+    if (Dithered) fill_noise(key, g * job.geometry.group, job.geometry.group, scratch.noise());
     const auto [min, step] = load_stats(job.src + job.sections.stats, spec.stats, g);
     const float bound = magnitude(min) + (1 << Bits) * magnitude(step);
     writer.write(range.count, bound, [&, min = min, step = step](std::int64_t i) {

@@ -23,4 +23,8 @@ void decode(const Index& spec, const codec::DecodeJob& job, math::HashKey key, R
 void decode(const Cast& spec, const codec::DecodeJob& job, math::HashKey key, Range blocks);
 void decode(const Copy& spec, const codec::DecodeJob& job, math::HashKey key, Range blocks);
 
+void measure(const Dual& spec, const codec::EncodeJob& job, Range samples, float* room);
+void encode(const Dual& spec, const codec::EncodeJob& job, math::HashKey key, Range blocks);
+void decode(const Dual& spec, const codec::DecodeJob& job, math::HashKey key, Range blocks);
+
 }  // namespace actzip::cpu::ACTZIP_CPU_LEVEL

@@ -14,6 +14,7 @@
 #include <ATen/ops/threshold_backward.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
+#include "fused_activation.hpp"
 #include "recipe.hpp"
 
 namespace actzip::torch::layers {
@@ -69,6 +70,21 @@ Result from_input(Forward& forward, const OperatorInfo& op, const at::Tensor& in
   node->saved = forward.keep(op, {0}, input);
   forward.connect(node, {input}, result);
   return result;
+}
+
+/// The same, in one pass with encoding and decoding where that is possible.
+template <class Run, class Function>
+Result fused(Forward& forward, const OperatorInfo& op, Activation activation, const at::Tensor& input, const Run& run,
+             const char* name, Function function) {
+  const auto node = make_node<FusedActivationNode<Function>>(name, activation, std::move(function));
+  ActivatingEncoder encoder(activation, input);
+  node->saved = forward.keep(op, {0}, input, {}, {.encoder = &encoder});
+  if (!encoder.result.defined()) {
+    const BelowAutograd below;
+    encoder.result = run(input);
+  }
+  forward.connect(node, {input}, encoder.result);
+  return encoder.result;
 }
 
 /// A layer that saves its result; `run` works in place if it is to.
@@ -153,8 +169,9 @@ Result gelu(const Layer& layer, const at::Tensor& input, std::string_view approx
   Forward forward(layer, {input});
   if (!forward.keeps()) return std::nullopt;
   const std::string how(approximate);
-  return from_input(
-      forward, kGelu, input, [&](const at::Tensor& x) { return at::gelu(x, how); }, "ActzipGelu",
+  return fused(
+      forward, kGelu, how == "tanh" ? Activation::gelu_tanh : Activation::gelu, input,
+      [&](const at::Tensor& x) { return at::gelu(x, how); }, "ActzipGelu",
       [how](const at::Tensor& gradient, const at::Tensor& x) { return at::gelu_backward(gradient, x, how); });
 }
 
@@ -165,8 +182,9 @@ Result silu(const Layer& layer, const at::Tensor& input, bool inplace) {
     return at::silu_backward(gradient, x);
   };
   if (!inplace) {
-    return from_input(
-        forward, kSilu, input, [](const at::Tensor& x) { return at::silu(x); }, "ActzipSilu", gradient_of);
+    return fused(
+        forward, kSilu, Activation::silu, input, [](const at::Tensor& x) { return at::silu(x); }, "ActzipSilu",
+        gradient_of);
   }
   const auto node = pointwise_node("ActzipSilu", gradient_of);
   {

@@ -17,16 +17,11 @@
 #include "convert.hpp"
 #include "memory.hpp"
 #include "recipe.hpp"
+#include "run_of_memory.hpp"
 
 namespace actzip::torch::layers {
 
 namespace {
-
-constexpr std::size_t kAlignment = 16;
-
-bool is_aligned(const at::Tensor& tensor) {
-  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0;
-}
 
 /// Channels side by side, nothing between them; in which order the rows lie does not matter.
 ChannelRows rows_of(const at::Tensor& tensor) {
@@ -80,12 +75,6 @@ std::optional<Encodings> encodings(const FusedNorm& norm, const Packed& input, c
   const bool fits = found.input.segments.total_bits == 0 &&
                     can_fuse_batch_norm(found.input.spec, norm.shape, to_device(norm.numbers.device()));
   return fits && (!mask || found.mask) ? std::optional(std::move(found)) : std::nullopt;
-}
-
-at::Tensor laid_out(const at::Tensor& gradient, at::IntArrayRef sizes, at::IntArrayRef strides,
-                    const at::TensorOptions& options) {
-  if (gradient.strides() == strides && gradient.dtype() == options.dtype() && is_aligned(gradient)) return gradient;
-  return at::empty_strided(sizes, strides, options).copy_(gradient);
 }
 
 }  // namespace

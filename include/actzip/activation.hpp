@@ -1,0 +1,44 @@
+// Activations whose input is encoded while they are computed, and decoded while their gradient is made: forward saves a
+// pass over memory, backward two.
+//
+// Tensors are runs of elements, dense, on the stream's device; pointers are multiples of 16. Nothing is allocated,
+// nothing waits.
+#pragma once
+
+#include <cstdint>
+
+#include "actzip/spec.hpp"
+#include "actzip/stream.hpp"
+#include "actzip/types.hpp"
+#include "actzip/view.hpp"
+
+namespace actzip {
+
+enum class Activation : std::uint8_t {
+  gelu,       ///< x * Phi(x)
+  gelu_tanh,  ///< its approximation by tanh
+  silu,       ///< x * sigmoid(x)
+};
+
+struct Elements {
+  std::int64_t count = 0;
+  DType dtype = DType::f32;  ///< of input, output and their gradients
+};
+
+/// Whether the functions below take these. They are for `rotated` in groups of 256 without a mask plane, for multiples
+/// of 8 elements of f32, f16 or bf16, and for CUDA.
+bool can_fuse_activation(const CodecSpec& spec, const Elements& elements, Device device);
+
+/// y = activation(x), and the encoding of x in `dst`: the bytes that encode() makes of it with the same seed. f32 is
+/// as exact as the functions of CUDA are; 16-bit types have an error of 2^-23 of x before they are rounded. x and y may
+/// be the same.
+/// Throws Error as encode() does, and Error(invalid_spec) where can_fuse_activation() says no.
+void encode_activated(const CodecSpec& spec, Activation activation, const Elements& elements, const void* x, void* y,
+                      ByteSpan dst, Seed seed, const Stream& stream);
+
+/// The gradient of x from that of y and the encoding of x. Both gradients may be the same memory. What is too large for
+/// its type becomes infinite, as loss scaling needs it. Throws as above.
+void activation_backward(const CodecSpec& spec, Activation activation, const Elements& elements, ConstByteSpan src,
+                         const void* y_gradient, void* x_gradient, Seed seed, const Stream& stream);
+
+}  // namespace actzip

@@ -1,0 +1,58 @@
+#include "actzip/activation.hpp"
+
+#include <string_view>
+#include <variant>
+
+#include "codec/fused.hpp"
+#include "cuda/activation.hpp"
+
+namespace actzip {
+
+namespace {
+
+using codec::check_pointer;
+using codec::fail;
+
+constexpr std::int64_t kElemStep = 8;
+constexpr int kGroup = 256;
+
+const Rotated& check_elements(std::string_view call, const CodecSpec& spec, const Elements& elements,
+                              const Stream& stream) {
+  if (!can_fuse_activation(spec, elements, stream.device())) {
+    fail(ErrorCode::invalid_spec,
+         "{}: {} elements of {} as '{}' (allowed: rotated in groups of {} without a mask plane, on CUDA, multiples of "
+         "{} elements of f32, f16 or bf16)",
+         call, elements.count, to_string(elements.dtype), to_string(spec), kGroup, kElemStep);
+  }
+  return std::get<Rotated>(spec);
+}
+
+}  // namespace
+
+bool can_fuse_activation(const CodecSpec& spec, const Elements& elements, Device device) {
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  const bool is_float = elements.dtype == DType::f32 || elements.dtype == DType::f16 || elements.dtype == DType::bf16;
+  return device.kind == DeviceKind::cuda && cuda::has_activation() && rotated != nullptr && !rotated->mask_plane &&
+         rotated->group == GroupSize(kGroup) && is_float && elements.count > 0 && elements.count % kElemStep == 0;
+}
+
+void encode_activated(const CodecSpec& spec, Activation activation, const Elements& elements, const void* x, void* y,
+                      ByteSpan dst, Seed seed, const Stream& stream) {
+  constexpr std::string_view kCall = "encode_activated";
+  const Rotated& rotated = check_elements(kCall, spec, elements, stream);
+  check_pointer(kCall, "y", y);
+  cuda::encode_activated(rotated, activation,
+                         codec::encode_run(kCall, rotated, elements.dtype, elements.count, x, dst, seed, stream), y);
+}
+
+void activation_backward(const CodecSpec& spec, Activation activation, const Elements& elements, ConstByteSpan src,
+                         const void* y_gradient, void* x_gradient, Seed seed, const Stream& stream) {
+  constexpr std::string_view kCall = "activation_backward";
+  const Rotated& rotated = check_elements(kCall, spec, elements, stream);
+  check_pointer(kCall, "the gradient of y", y_gradient);
+  cuda::activation_backward(
+      rotated, activation,
+      codec::decode_run(kCall, rotated, elements.dtype, elements.count, src, x_gradient, seed, stream), y_gradient);
+}
+
+}  // namespace actzip

@@ -1,0 +1,184 @@
+// Activations on CUDA: an encoding whose source also computes them, and a decoding whose target is their gradient.
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/activation.hpp"
+#include "cuda/launch.cuh"
+#include "cuda/rotated_kernels.cuh"
+#include "dispatch.hpp"
+
+namespace actzip::cuda {
+namespace {
+
+constexpr int kGroup = 256;
+
+/// How an activation is computed: value and slope together, since they share the costly part.
+struct ValueAndSlope {
+  float value;
+  float slope;
+};
+
+/// Below the rounding of 16-bit types, at a third of the instructions.
+struct Fast {
+  [[nodiscard]] __device__ static float exp(float x) { return __expf(x); }
+  [[nodiscard]] __device__ static float divide(float a, float b) { return __fdividef(a, b); }
+
+  /// The share of a normal distribution below x, by a polynomial in 1 / (1 + p |x|) times its density. Its error is
+  /// below 2^-23.
+  [[nodiscard]] __device__ static float normal_share(float x, float density) {
+    const float t = divide(1.0F, fmaf(fabsf(x), 0.2316419F, 1.0F));
+    float sum = fmaf(t, 1.330274429F, -1.821255978F);
+    sum = fmaf(sum, t, 1.781477937F);
+    sum = fmaf(sum, t, -0.356563782F);
+    sum = fmaf(sum, t, 0.319381530F);
+    const float tail = density * sum * t;
+    return x < 0.0F ? tail : 1.0F - tail;
+  }
+};
+
+/// As exact as CUDA's functions.
+struct Exact {
+  [[nodiscard]] __device__ static float exp(float x) { return expf(x); }
+  [[nodiscard]] __device__ static float divide(float a, float b) { return a / b; }
+  [[nodiscard]] __device__ static float normal_share(float x, float /*density*/) { return normcdff(x); }
+};
+
+template <class Functions>
+[[nodiscard]] __device__ __forceinline__ ValueAndSlope gelu(float x) {
+  constexpr float kInverseRootOfTwoPi = 0.3989422804F;
+  const float density = kInverseRootOfTwoPi * Functions::exp(-0.5F * x * x);
+  const float share = Functions::normal_share(x, density);
+  return {x * share, fmaf(x, density, share)};
+}
+
+/// x * s(u), s being the sigmoid: slope of u given.
+template <class Functions>
+[[nodiscard]] __device__ __forceinline__ ValueAndSlope gated(float x, float u, float u_slope) {
+  const float share = Functions::divide(1.0F, 1.0F + Functions::exp(-u));
+  return {x * share, share * fmaf(x * (1.0F - share), u_slope, 1.0F)};
+}
+
+template <class Functions>
+[[nodiscard]] __device__ __forceinline__ ValueAndSlope gelu_tanh(float x) {
+  constexpr float kTwiceRootOfTwoOverPi = 1.5957691216F;  // (1 + tanh(u)) / 2 is the sigmoid of 2 u
+  constexpr float kCubic = 0.044715F;
+  const float square = x * x;
+  return gated<Functions>(x, kTwiceRootOfTwoOverPi * x * fmaf(kCubic, square, 1.0F),
+                          kTwiceRootOfTwoOverPi * fmaf(3.0F * kCubic, square, 1.0F));
+}
+
+template <class Functions>
+[[nodiscard]] __device__ __forceinline__ ValueAndSlope value_and_slope(Activation activation, float x) {
+  switch (activation) {
+    case Activation::gelu: return gelu<Functions>(x);
+    case Activation::gelu_tanh: return gelu_tanh<Functions>(x);
+    case Activation::silu: break;
+  }
+  return gated<Functions>(x, x, 1.0F);
+}
+
+template <DType Type>
+using FunctionsFor = std::conditional_t<Type == DType::f32, Exact, Fast>;
+
+/// Numbers as elements; what is too large becomes infinite.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rounded(const float (&values)[kChunk]) {
+  Chunk<Storage<Type>> chunk;
+  if constexpr (Type == DType::f16) {
+#pragma unroll
+    for (int k = 0; k < kChunk / 2; ++k) {
+      chunk.w[k] = as_word(__floats2half2_rn(values[2 * k], values[2 * k + 1]));
+    }
+  } else {
+    narrow<Type>(values, chunk.w);
+  }
+  return chunk;
+}
+
+/// The source of an encoding: what was loaded is encoded as it is, and the activation of it stored.
+template <DType Type>
+class ActivatingSource : public DenseAccess<Storage<Type>> {
+ public:
+  ActivatingSource(const void* x, void* y, Activation activation)
+      : DenseAccess<Storage<Type>>(x, {}), y_(y, {}), activation_(activation) {}
+
+  [[nodiscard]] __device__ Chunk<Storage<Type>> after_load(std::int64_t first, int offset,
+                                                           const Chunk<Storage<Type>>& x) const {
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      values[i] = value_and_slope<FunctionsFor<Type>>(activation_, widen<Type>(x, i)).value;
+    }
+    y_.store(first + offset, kChunk, rounded<Type>(values));
+    return x;
+  }
+
+ private:
+  DenseAccess<Storage<Type>> y_;
+  Activation activation_;
+};
+
+/// The target of a decoding: the gradient of what was decoded.
+template <DType Type>
+class GradientTarget {
+ public:
+  static constexpr bool kDense = true;
+  static constexpr int kBlocksOfMultiprocessor = 8;  ///< for the gradient in registers
+
+  GradientTarget(void* x_gradient, const void* y_gradient, Activation activation)
+      : x_gradient_(x_gradient, {}), y_gradient_(y_gradient, {}), activation_(activation) {}
+
+  __device__ void store_full(std::int64_t first, int offset, const Chunk<Storage<Type>>& x) const {
+    x_gradient_.store_full(first, offset, gradient(first + offset, x));
+  }
+  __device__ void store(std::int64_t first, int /*count*/, const Chunk<Storage<Type>>& x) const {
+    x_gradient_.store(first, kChunk, gradient(first, x));
+  }
+
+ private:
+  [[nodiscard]] __device__ Chunk<Storage<Type>> gradient(std::int64_t first, const Chunk<Storage<Type>>& x) const {
+    const Chunk<Storage<Type>> above = y_gradient_.load(first, kChunk);
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      values[i] = widen<Type>(above, i) * value_and_slope<FunctionsFor<Type>>(activation_, widen<Type>(x, i)).slope;
+    }
+    return rounded<Type>(values);
+  }
+
+  DenseAccess<Storage<Type>> x_gradient_;
+  DenseAccess<Storage<Type>> y_gradient_;
+  Activation activation_;
+};
+
+/// body.operator()<Type, Bits>().
+template <class Body>
+void with_type_and_bits(const Rotated& spec, DType dtype, Body&& body) {
+  with_float(dtype, [&]<DType Type>() {
+    with_bits<format::kMaxRotatedBits>(spec.bits, [&]<int Bits>() { body.template operator()<Type, Bits>(); });
+  });
+}
+
+}  // namespace
+
+bool has_activation() noexcept { return true; }
+
+void encode_activated(const Rotated& spec, Activation activation, const codec::EncodeJob& job, void* y) {
+  with_type_and_bits(spec, job.src.dtype, [&]<DType Type, int Bits>() {
+    using Source = ActivatingSource<Type>;
+    launch(rotated_encode_kernel<Type, Bits, kGroup, Source>, tile_count(job.geometry), *job.stream,
+           Source(job.src.data, y, activation), rotated_buffer(spec, job, job.dst), KernelSeed(job.seed),
+           Padding(job.dst, job.sections));
+  });
+}
+
+void activation_backward(const Rotated& spec, Activation activation, const codec::DecodeJob& job,
+                         const void* y_gradient) {
+  with_type_and_bits(spec, job.dst.dtype, [&]<DType Type, int Bits>() {
+    using Target = GradientTarget<Type>;
+    launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.geometry), *job.stream,
+           rotated_buffer(spec, job, job.src), Target(job.dst.data, y_gradient, activation), KernelSeed(job.seed));
+  });
+}
+
+}  // namespace actzip::cuda

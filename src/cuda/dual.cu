@@ -1,0 +1,214 @@
+// `dual` on CUDA. Maps in blocks of 8 are measured and coded by one launch (dual_blocks.cuh, dual_shared.cuh); others
+// take two: one measures (dual_measure.cuh), one codes. Decoding is elementwise; what differs is how often neighbours
+// have to be asked where they lie.
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <type_traits>
+
+#include "cuda/backend.hpp"
+#include "cuda/dual_blocks.cuh"
+#include "cuda/dual_decode.cuh"
+#include "cuda/dual_shared.cuh"
+#include "cuda/launch.cuh"
+#include "dispatch.hpp"
+
+namespace actzip::cuda {
+namespace {
+
+/// body.operator()<Levels>() with what fits the layout; `dense` says how the elements are accessed.
+template <class Body>
+void with_levels(const format::DualLayout& layout, bool dense, Body&& body) {
+  const auto runs_of = [&](int run) { return layout.width % run == 0 && run <= 1 << layout.shift; };
+  if (!dense) return body.template operator()<ByElement>();
+  if (layout.channels == 1 && runs_of(8)) return body.template operator()<ByRuns<8>>();
+  if (layout.channels == 1 && runs_of(4)) return body.template operator()<ByRuns<4>>();
+  if (layout.channels == 1 && runs_of(2)) return body.template operator()<ByRuns<2>>();
+  if (layout.channels == 1) return body.template operator()<ByRuns<1>>();
+  body.template operator()<ByElement>();
+}
+
+/// Any maps, once they are measured.
+template <DType Type, class Access>
+__global__ void __launch_bounds__(kThreads, 8)
+    dual_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ DualBuffer dst, int bits,
+                       const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
+  padding.zero();
+  const std::int64_t elems = dst.layout.elems;
+  const math::HashKey key = seed.key();
+  on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, std::uint32_t lane) {
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
+      const int count = count_from(first, elems);
+      const ChunkLevels levels = ByElement(dst, first).of(0, count);
+      ChunkGroups groups;
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const float step = levels.step[i];
+        groups.set(i, levels.average[i], levels.min[i], step == 0.0F ? 0.0F : 1.0F / step);
+      }
+      encode_chunk<Type, kOwnBits>(src.load(first, count), dst, bits, key, first, count, groups);
+    }
+  });
+}
+
+/// Averages and statistics of all maps.
+template <DType Type, class Access>
+void measure(const Dual& spec, const codec::EncodeJob& job, const Access& access, const DualBuffer& buffer) {
+  const format::DualLayout& layout = buffer.layout;
+  if (layout.channels > 1) {
+    constexpr std::int64_t kMostWarps = kMeasureThreads / kWarp;
+    const std::int64_t tiles = format::ceil_div(layout.channels, kWarp);
+    const auto warps = static_cast<int>(std::min(layout.blocks, kMostWarps));
+    return launch_blocks(dual_measure_channels_kernel<Type, Access>, checked_blocks(layout.samples * tiles),
+                         warps * kWarp, *job.stream, access, buffer, spec.bits.value,
+                         static_cast<std::uint32_t>(tiles));
+  }
+  // Enough maps for every lane to sum a few columns, so that waiting for each other at the end costs little.
+  constexpr std::int64_t kRounds = 4;
+  const std::int64_t lanes = layout.blocks << layout.shift;
+  const std::int64_t maps = std::clamp<std::int64_t>(kRounds * kMeasureThreads / lanes, 1, kMostMaps);
+  launch_blocks(dual_measure_kernel<Type, Access>, checked_blocks(format::ceil_div(layout.samples, maps)),
+                kMeasureThreads, *job.stream, access, buffer, spec.bits.value, static_cast<std::uint32_t>(maps));
+}
+
+/// body.operator()<Bits>() with the width that is used most, or with kOwnBits: kernels that hold the code of all widths
+/// are so long that they wait for their instructions.
+template <class Body>
+auto with_width_of(const Dual& spec, Body&& body) {
+  if (spec.bits.value == 2) return body.template operator()<2>();
+  return body.template operator()<kOwnBits>();
+}
+
+/// Every place in a map is computed in 32 bits.
+void check_maps(const format::DualLayout& layout) {
+  constexpr std::int64_t kMost = 0x7fffffff - 2 * kTile;
+  if (layout.positions <= kMost) return;
+  throw Error(ErrorCode::invalid_view, "cuda: dual: maps of " + std::to_string(layout.positions) +
+                                           " positions (allowed: up to " + std::to_string(kMost) + ")");
+}
+
+/// Threads of a block for kernels of dual_blocks.cuh.
+dim3 block_threads(std::int64_t lanes) {
+  return {kThreads, static_cast<unsigned>(
+                        std::clamp<std::int64_t>(format::ceil_div(lanes, kThreads), 1, kMostBlockThreads / kThreads))};
+}
+
+/// What all kernels that encode have in common.
+template <DType Type, int Bits>
+struct Encoding {
+  const codec::EncodeJob& job;
+  const DualBuffer& buffer;
+  DenseAccess<Storage<Type>> access;
+  int bits;
+
+  /// Each by one launch; false if the maps are not such.
+  [[nodiscard]] bool by_maps() const {
+    const format::DualLayout& layout = buffer.layout;
+    const bool fits = layout.width % kChunk == 0 && layout.depth == 1 && layout.blocks <= kMostBlockThreads;
+    if (layout.channels > 1 || !fits) return false;
+    const std::int64_t maps = std::max<std::int64_t>(1, 2 * kThreads / layout.blocks);
+    launch_grid_shared(dual_encode_maps_kernel<Type, Bits>, blocks(format::ceil_div(layout.samples, maps)),
+                       block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
+                       *job.stream, access, buffer, bits, static_cast<std::uint32_t>(maps), KernelSeed(job.seed),
+                       Padding(job.dst, job.sections));
+    return true;
+  }
+
+  [[nodiscard]] bool by_channels() const {
+    const format::DualLayout& layout = buffer.layout;
+    if (layout.channels == 1 || layout.channels % kChunk != 0) return false;
+    // Lanes along the channels read neighbours, so a few of them always; more if there are few blocks.
+    constexpr int kFewestLog = 2;
+    constexpr int kMostLog = 7;
+    const std::int64_t chunks = layout.channels / kChunk;
+    int lanes_log = kFewestLog;
+    while (lanes_log < kMostLog && chunks >> lanes_log > 1 && layout.blocks << lanes_log < kThreads) ++lanes_log;
+    const std::int64_t tiles = format::ceil_div(chunks, std::int64_t{1} << lanes_log);
+    launch_grid_shared(dual_encode_channels_kernel<Type, Bits>, blocks(layout.samples * tiles),
+                       block_threads(std::min<std::int64_t>(layout.blocks << lanes_log, kChannelThreads)),
+                       sizeof(SharedLevels) * kChunk << lanes_log, *job.stream, access, buffer, bits, lanes_log,
+                       static_cast<std::uint32_t>(tiles), KernelSeed(job.seed), Padding(job.dst, job.sections));
+    return true;
+  }
+
+  [[nodiscard]] bool through_shared_memory() const {
+    const format::DualLayout& layout = buffer.layout;
+    const std::int64_t unit = kChunk / std::gcd(layout.positions, std::int64_t{kChunk});
+    const std::int64_t units = std::max<std::int64_t>(1, kThreads / (unit * layout.blocks));
+    if (layout.channels > 1 || layout.depth > 1 || layout.positions > std::int64_t{kMostSharedBytes}) return false;
+    const SharedMaps shared(layout, units * unit, sizeof(Storage<Type>));
+    if (shared.bytes > kMostSharedBytes) return false;
+    const auto launch_with = [&]<int Run>() {
+      launch_shared(dual_encode_shared_kernel<Type, Bits, Run>,
+                    checked_blocks(format::ceil_div(layout.samples, units * unit)), kThreads, shared.bytes, *job.stream,
+                    access, buffer, bits, shared, KernelSeed(job.seed), Padding(job.dst, job.sections));
+    };
+    if (layout.width % 4 == 0) {
+      launch_with.template operator()<4>();
+    } else if (layout.width % 2 == 0) {
+      launch_with.template operator()<2>();
+    } else {
+      launch_with.template operator()<1>();
+    }
+    return true;
+  }
+
+ private:
+  [[nodiscard]] static dim3 blocks(std::int64_t count) { return {static_cast<unsigned>(checked_blocks(count))}; }
+};
+
+}  // namespace
+
+void encode(const Dual& spec, const codec::EncodeJob& job) {
+  const DualBuffer buffer(spec, job.dst, job.sections, job.geometry.elems);
+  check_maps(buffer.layout);
+  with_float(job.src.dtype, [&]<DType Type>() {
+    with_access<Storage<Type>>(job.src.data, job.src.order, true, [&]<class Access>(Access access) {
+      if constexpr (Access::kDense) {
+        if (in_whole_blocks(buffer.layout) && with_width_of(spec, [&]<int Bits>() {
+              const Encoding<Type, Bits> encoding{job, buffer, access, spec.bits.value};
+              return encoding.by_maps() || encoding.by_channels() || encoding.through_shared_memory();
+            })) {
+          return;
+        }
+      }
+      measure<Type>(spec, job, access, buffer);
+      launch(dual_encode_kernel<Type, Access>, format::ceil_div(job.geometry.elems, kTile), *job.stream, access, buffer,
+             spec.bits.value, KernelSeed(job.seed), Padding(job.dst, job.sections));
+    });
+  });
+}
+
+void decode(const Dual& spec, const codec::DecodeJob& job) {
+  const DualBuffer buffer(spec, job.src, job.sections, job.geometry.elems);
+  const format::DualLayout& layout = buffer.layout;
+  const bool dithered = spec.rounding == Rounding::dithered;
+  check_maps(layout);
+  with_float(job.dst.dtype, [&]<DType Type>() {
+    with_access<Storage<Type>>(job.dst.data, job.dst.order, true, [&]<class Access>(Access access) {
+      if constexpr (Access::kDense) {
+        if (layout.channels > 1 && layout.channels % kChunk == 0 && layout.elems % layout.channels == 0) {
+          const ChannelLanes lanes(layout.channels);
+          const std::int64_t rows = format::ceil_div(layout.elems / layout.channels, std::int64_t{lanes.positions});
+          return with_width_of(spec, [&]<int Bits>() {
+            launch(dual_decode_channels_kernel<Type, Bits>,
+                   format::ceil_div(rows, std::int64_t{kRowsOfWarp}) * lanes.warps, *job.stream, buffer, access,
+                   spec.bits.value, dithered, lanes, KernelSeed(job.seed));
+          });
+        }
+      }
+      with_levels(layout, Access::kDense, [&]<class Levels>() {
+        if constexpr (Access::kDense || std::is_same_v<Levels, ByElement>) {
+          with_width_of(spec, [&]<int Bits>() {
+            launch(dual_decode_kernel<Type, Bits, Levels, Access>, format::ceil_div(job.geometry.elems, kTile),
+                   *job.stream, buffer, access, spec.bits.value, dithered, KernelSeed(job.seed));
+          });
+        }
+      });
+    });
+  });
+}
+
+}  // namespace actzip::cuda

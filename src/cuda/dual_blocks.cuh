@@ -1,0 +1,314 @@
+// `dual` by lanes that take a whole block of 8 x 8 positions each: averages need no exchange between lanes, and where
+// elements lie is counted along instead of computed. One launch; two kernels, because elements of a block are
+// neighbours along a row in one memory format and along the channels in the other.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+
+#include "cuda/dual_encode.cuh"
+
+namespace actzip::cuda {
+
+inline constexpr std::uint32_t kEdge = 8;  ///< positions of a block along each dimension
+inline constexpr int kBlockShift = 3;
+inline constexpr int kMostBlockThreads = 512;
+inline constexpr int kChannelThreads = 256;
+
+/// The number of this thread; thread blocks are kThreads wide, as levels.cuh needs them, and as high as it takes.
+__device__ __forceinline__ std::uint32_t thread_number() { return threadIdx.y * kThreads + threadIdx.x; }
+
+/// Whole samples, in blocks of 8: what the kernels here take.
+inline bool in_whole_blocks(const format::DualLayout& layout) {
+  return layout.shift == kBlockShift && layout.elems == layout.samples * layout.positions * layout.channels;
+}
+
+/// Extremes of eight neighbours, each on its own.
+template <DType Type>
+class NeighbourExtremes {
+  using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
+  static constexpr std::uint32_t kPairOfInfinities = (Type == DType::bf16 ? 0x7f80U : 0x7c00U) * 0x10001U;
+
+ public:
+  __device__ NeighbourExtremes() {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      least_.w[k] = kPairOfInfinities;
+      most_.w[k] = kPairOfInfinities | 0x80008000U;
+    }
+  }
+  __device__ void take(const Chunk<std::uint16_t>& chunk) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const auto pair = as_packed<Packed>(chunk.w[k]);
+      least_.w[k] = as_word(__hmin2(as_packed<Packed>(least_.w[k]), pair));
+      most_.w[k] = as_word(__hmax2(as_packed<Packed>(most_.w[k]), pair));
+    }
+  }
+  [[nodiscard]] __device__ float least(int i) const { return widen<Type>(least_, i); }
+  [[nodiscard]] __device__ float most(int i) const { return widen<Type>(most_, i); }
+
+ private:
+  Chunk<std::uint16_t> least_;
+  Chunk<std::uint16_t> most_;
+};
+
+template <>
+class NeighbourExtremes<DType::f32> {
+ public:
+  __device__ NeighbourExtremes() {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      least_[i] = kInfinity;
+      most_[i] = -kInfinity;
+    }
+  }
+  __device__ void take(const Chunk<float>& chunk) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      least_[i] = fminf(least_[i], math::float_of(chunk.w[i]));
+      most_[i] = fmaxf(most_[i], math::float_of(chunk.w[i]));
+    }
+  }
+  [[nodiscard]] __device__ float least(int i) const { return least_[i]; }
+  [[nodiscard]] __device__ float most(int i) const { return most_[i]; }
+
+ private:
+  float least_[kChunk];
+  float most_[kChunk];
+};
+
+/// Takes the extremes of a lane's residuals into those of its map. Most warps have lanes of one map only.
+__device__ __forceinline__ void join_extremes(SharedLevels* levels, std::uint32_t map, bool exists, float least,
+                                              float negated_most) {
+  int low = exists ? order_key(least) : INT_MAX;
+  int high = exists ? order_key(negated_most) : INT_MAX;
+  const std::uint32_t first = __shfl_sync(~0U, map, 0);
+  if (__all_sync(~0U, !exists || map == first) != 0) {
+    low = __reduce_min_sync(~0U, low);
+    high = __reduce_min_sync(~0U, high);
+    exists = exists && threadIdx.x % kWarp == 0;
+  }
+  if (!exists) return;
+  atomicMin(&levels[map].least, low);
+  atomicMin(&levels[map].negated_most, high);
+}
+
+/// Maps one behind the other, of a depth of 1 and a width that is a multiple of 8. A thread block takes `maps` of them;
+/// a lane keeps its block in registers.
+template <DType Type, int Bits>
+__global__ void __launch_bounds__(kMostBlockThreads)
+    dual_encode_maps_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
+                            const __grid_constant__ DualBuffer dst, int bits, std::uint32_t maps,
+                            const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
+  extern __shared__ SharedLevels shared_levels[];
+  padding.zero();
+  zero_last_codes(dst, bits);
+  const std::uint32_t number = thread_number();
+  for (std::uint32_t m = number; m < maps; m += blockDim.y * kThreads) shared_levels[m].clear();
+  const std::uint32_t map = dst.by_blocks(number);
+  const std::uint32_t block = number - map * dst.blocks;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * maps + map;
+  const bool exists = map < maps && sample < dst.layout.samples;
+  const BlockPlace place(dst, block);
+  const std::int64_t origin = sample * dst.positions + place.row * dst.width + place.column;
+
+  Chunk<Storage<Type>> rows[kEdge] = {};
+#pragma unroll
+  for (std::uint32_t r = 0; r < kEdge; ++r) {
+    if (exists && r < place.rows) rows[r] = src.load(origin + r * dst.width, kChunk);
+  }
+  __syncthreads();
+  float columns[kChunk] = {};
+  NeighbourExtremes<Type> found;
+#pragma unroll
+  for (std::uint32_t r = 0; r < kEdge; ++r) {
+    if (r >= place.rows) break;
+    found.take(rows[r]);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) columns[i] += widen<Type>(rows[r], i);
+  }
+  float least = found.least(0);
+  float most = found.most(0);
+#pragma unroll
+  for (int i = 1; i < kChunk; ++i) {
+    least = fminf(least, found.least(i));
+    most = fmaxf(most, found.most(i));
+  }
+  const float average = math::dual_average(sum_of_neighbours(columns), static_cast<float>(place.rows * kEdge));
+  if (exists) store_average(dst, dst.average_index(sample, block, 0), average);
+  join_extremes(shared_levels, map, exists, math::dual_residual(least, average), -math::dual_residual(most, average));
+  __syncthreads();
+  if (!exists) return;
+  const math::AffineGroup group = shared_levels[map].group(bits);
+  if (block == 0) store_stats(dst.stats, sample, StatsType::bf16, {group.min, group.step});
+  ChunkGroups groups;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) groups.set(i, average, group.min, group.inverse);
+  const math::HashKey key = seed.key();
+#pragma unroll
+  for (std::uint32_t r = 0; r < kEdge; ++r) {
+    if (r >= place.rows) break;
+    encode_chunk<Type, Bits>(rows[r], dst, bits, key, origin + r * dst.width, kChunk, groups);
+  }
+}
+
+/// Channels last, a multiple of eight. A lane takes eight channels of a block; `1 << lanes_log` lanes lie side by side
+/// along the channels, the others along the blocks. A thread block takes all positions of its channels in one sample,
+/// and reads them twice: the second time they are mostly still in the cache.
+template <DType Type>
+class ChannelBlock {
+ public:
+  using Elements = Chunk<Storage<Type>>;
+
+  __device__ ChannelBlock(const DualBuffer& buffer, std::int64_t sample, std::uint32_t channel, std::uint32_t block)
+      : buffer_(buffer),
+        place_(buffer, block),
+        row_elems_(buffer.width * buffer.channels),
+        origin_(
+            (sample * buffer.positions + (place_.slice * buffer.height + place_.row) * buffer.width + place_.column) *
+                buffer.channels +
+            channel) {}
+
+  /// Sums of all eight channels, each over the whole block, and their extremes.
+  __device__ void measure(const DenseAccess<Storage<Type>>& src, float (&sums)[kChunk],
+                          NeighbourExtremes<Type>& extremes) const {
+    float tree[kBlockShift][kChunk];
+#pragma unroll
+    for (std::uint32_t c = 0; c < kEdge; ++c) {
+      float column[kChunk] = {};
+      if (c < place_.columns) take_column(src, c, column, extremes);
+        // Neighbours are added as soon as both are there.
+#pragma unroll
+      for (int level = 0; level < kBlockShift; ++level) {
+        const bool is_right = (c >> level & 1U) != 0;
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) {
+          if (is_right) {
+            column[i] = tree[level][i] + column[i];
+          } else {
+            tree[level][i] = column[i];
+          }
+        }
+        if (!is_right) break;
+      }
+#pragma unroll
+      for (int i = 0; c == kEdge - 1 && i < kChunk; ++i) sums[i] = column[i];
+    }
+  }
+
+  /// body(chunk, first) for the elements of each position, `first` being the number of the first.
+  template <class Body>
+  __device__ void for_each(const DenseAccess<Storage<Type>>& src, Body body) const {
+    for (std::uint32_t slice = 0; slice < place_.slices; ++slice) {
+      for (std::uint32_t row = 0; row < place_.rows; ++row) {
+        const std::int64_t first = row_start(slice, row);
+        Elements chunks[kEdge];
+#pragma unroll
+        for (std::uint32_t c = 0; c < kEdge; ++c) {
+          if (c < place_.columns) chunks[c] = src.load(first + c * buffer_.channels, kChunk);
+        }
+#pragma unroll
+        for (std::uint32_t c = 0; c < kEdge; ++c) {
+          if (c < place_.columns) body(chunks[c], first + c * buffer_.channels);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] __device__ float count() const {
+    return static_cast<float>(place_.slices * place_.rows * place_.columns);
+  }
+
+ private:
+  [[nodiscard]] __device__ std::int64_t row_start(std::uint32_t slice, std::uint32_t row) const {
+    return origin_ + static_cast<std::int64_t>(slice * buffer_.height + row) * row_elems_;
+  }
+
+  __device__ void take_column(const DenseAccess<Storage<Type>>& src, std::uint32_t c, float (&column)[kChunk],
+                              NeighbourExtremes<Type>& extremes) const {
+    for (std::uint32_t slice = 0; slice < place_.slices; ++slice) {
+      const std::int64_t first = row_start(slice, 0) + c * buffer_.channels;
+      Elements rows[kEdge];
+#pragma unroll
+      for (std::uint32_t r = 0; r < kEdge; ++r) {
+        if (r < place_.rows) rows[r] = src.load_cached(first + r * static_cast<std::int64_t>(row_elems_));
+      }
+#pragma unroll
+      for (std::uint32_t r = 0; r < kEdge; ++r) {
+        if (r >= place_.rows) break;
+        extremes.take(rows[r]);
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) column[i] += widen<Type>(rows[r], i);
+      }
+    }
+  }
+
+  const DualBuffer& buffer_;
+  BlockPlace place_;
+  std::uint32_t row_elems_;
+  std::int64_t origin_;
+};
+
+template <DType Type, int Bits>
+__global__ void __launch_bounds__(kChannelThreads, 2)
+    dual_encode_channels_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
+                                const __grid_constant__ DualBuffer dst, int bits, int lanes_log,
+                                std::uint32_t channel_tiles, const __grid_constant__ KernelSeed seed,
+                                const __grid_constant__ Padding padding) {
+  extern __shared__ SharedLevels shared_levels[];
+  padding.zero();
+  zero_last_codes(dst, bits);
+  const std::uint32_t number = thread_number();
+  const std::uint32_t threads = blockDim.y * kThreads;
+  const std::uint32_t own_channels = static_cast<std::uint32_t>(kChunk) << lanes_log;
+  const std::int64_t sample = blockIdx.x / channel_tiles;
+  const std::uint32_t first_channel = (blockIdx.x % channel_tiles) * own_channels;
+  const std::uint32_t inside = (number & ((1U << lanes_log) - 1)) * kChunk;
+  const std::uint32_t channel = first_channel + inside;
+  const std::uint32_t first_block = number >> lanes_log;
+  const std::uint32_t block_step = threads >> lanes_log;
+  const bool exists = channel < dst.channels;
+  for (std::uint32_t c = number; c < own_channels; c += threads) shared_levels[c].clear();
+  __syncthreads();
+  for (std::uint32_t block = first_block; exists && block < dst.blocks; block += block_step) {
+    const ChannelBlock<Type> own(dst, sample, channel, block);
+    float sums[kChunk];
+    NeighbourExtremes<Type> extremes;
+    own.measure(src, sums, extremes);
+    std::uint32_t averages[kChunk / 2] = {};
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const float average = math::dual_average(sums[i], own.count());
+      averages[i / 2] |= math::bits_of(average) >> 16 << (i % 2 * 16);
+      atomicMin(&shared_levels[inside + i].least, order_key(math::dual_residual(extremes.least(i), average)));
+      atomicMin(&shared_levels[inside + i].negated_most, order_key(-math::dual_residual(extremes.most(i), average)));
+    }
+    *reinterpret_cast<uint4*>(dst.averages + dst.average_index(sample, block, channel)) =
+        make_uint4(averages[0], averages[1], averages[2], averages[3]);
+  }
+  __syncthreads();
+  for (std::uint32_t c = number; c < own_channels && first_channel + c < dst.channels; c += threads) {
+    shared_levels[c].finish(dst, sample * dst.channels + first_channel + c, bits);
+  }
+  __syncthreads();
+  if (!exists) return;
+  ChunkGroups groups;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    groups.set(i, 0.0F, shared_levels[inside + i].min, shared_levels[inside + i].inverse);
+  }
+  const math::HashKey key = seed.key();
+  for (std::uint32_t block = first_block; block < dst.blocks; block += block_step) {
+    const ChannelBlock<Type> own(dst, sample, channel, block);
+    const uint4 four = *reinterpret_cast<const uint4*>(dst.averages + dst.average_index(sample, block, channel));
+    const Chunk<std::uint16_t> averages{{four.x, four.y, four.z, four.w}};
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) groups.average[i] = widen<DType::bf16>(averages, i);
+    own.for_each(src, [&](const Chunk<Storage<Type>>& chunk, std::int64_t first) {
+      encode_chunk<Type, Bits>(chunk, dst, bits, key, first, kChunk, groups);
+    });
+  }
+}
+
+}  // namespace actzip::cuda
