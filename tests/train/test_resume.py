@@ -15,6 +15,7 @@ def options_of(name, folder):
     return {
         "graph": GRAPH,
         "images": [*IMAGES, "--accumulate", 2, "--augment", "cifar10", "--nesterov", "--weight-decay", 5e-4],
+        "division": [*IMAGES, "--preset", "division"],
         "text": [*text_options(folder), "--steps", 8, "--dropout", 0.1, "--bits", 1.5, "--interval", 3, "--clip", 1,
                  "--amp", "bf16"],
         "fp16": [*GRAPH, "--amp", "fp16", "--preset", "rotated:2"],
@@ -34,7 +35,7 @@ def assert_same_run(one, other):
         assert torch.equal(tensor, after[name]), name
 
 
-@pytest.mark.parametrize("name", ["graph", "images", "text", "fp16", "scope"])
+@pytest.mark.parametrize("name", ["graph", "images", "division", "text", "fp16", "scope"])
 def test_a_resumed_run_is_bitwise_the_uninterrupted_one(name, tmp_path):
     options = [*options_of(name, tmp_path), "--log-every", 1]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
