@@ -1,5 +1,6 @@
 // The program `actzip`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <exception>
