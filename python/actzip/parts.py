@@ -60,9 +60,9 @@ def site_parts(
     model: torch.nn.Module, batch: Any, *, preset: str = "division", seed: int = 0,
     look: Callable[[str, torch.Tensor, Parts], None] | None = None, **options: Any,
 ) -> tuple[SiteParts, ...]:
-    """The parts of everything that one forward of ``model`` keeps by ``dual``, in the order in which it is saved.
+    """The parts of everything that a forward of ``model`` keeps by ``dual``, in the order in which it is saved.
 
-    Gradients, buffers, training flags and random states are afterwards what they were.
+    Runs forward twice: the first time tells which sites keep for others. Gradients, buffers, training flags and random states are afterwards what they were.
 
     Args:
         model: whose sites are looked at.
@@ -80,11 +80,12 @@ def site_parts(
     forward = batch if callable(batch) else forward_of(model, batch)
     session = Session(model, preset=preset, seed=seed, **options)
     found: dict[str, SiteParts] = {}
+    keepers: set[str] = set()  # not those that share what another keeps
 
     def pack(tensor: torch.Tensor) -> Any:
         packed = session._pack(tensor)
         site, codec = _C.kept_as(packed) or ("", "")
-        if codec.startswith("dual:") and site not in found:  # what shares it has been seen
+        if site in keepers and codec.startswith("dual:"):
             with torch.no_grad():
                 halves = parts(tensor, codec, seed=seed)
                 found[site] = _figures(site, codec, tensor, halves)
@@ -92,8 +93,12 @@ def site_parts(
                     look(site, tensor, halves)
         return packed
 
-    with unchanged(model), torch.enable_grad(), session, saved_tensors_hooks(pack, session._unpack):
-        forward()
+    with unchanged(model), torch.enable_grad():
+        with session:
+            forward()
+        keepers.update(site.site for site in session.report().sites if site.codec.startswith("dual:"))
+        with session, saved_tensors_hooks(pack, session._unpack):
+            forward()
     return tuple(found.values())
 
 
