@@ -50,7 +50,7 @@ def parts(tensor: torch.Tensor, codec: str = "dual:2", *, seed: int = 0) -> Part
     >>> halves = actzip.parts(image, "dual:4")
     >>> bool(halves.low.square().sum() > 10 * halves.high.square().sum())
     True
-    >>> torch.equal(halves.low + halves.high, image)
+    >>> torch.allclose(halves.low + halves.high, image)
     True
     """
     return Parts(*_C.take_apart(tensor, codec, seed))
