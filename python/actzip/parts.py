@@ -62,7 +62,8 @@ def site_parts(
 ) -> tuple[SiteParts, ...]:
     """The parts of everything that a forward of ``model`` keeps by ``dual``, in the order in which it is saved.
 
-    Runs forward twice: the first time tells which sites keep for others. Gradients, buffers, training flags and random states are afterwards what they were.
+    Runs forward twice: the first time tells which sites keep for others. Gradients, buffers, training flags and random
+    states are afterwards what they were.
 
     Args:
         model: whose sites are looked at.

@@ -120,7 +120,7 @@ class View:
 
         self.sites = site_parts(bench.model, forward, look=self._look, **presets.options_of(preset))
         if not self.sites:
-            raise BenchError(f"--preset {preset}: nothing is kept by dual (allowed: division, or a rule or codec of it)")
+            raise BenchError(f"--preset {preset}: nothing is kept by dual (allowed: division, or a codec dual)")
         if self.parts is None:
             raise BenchError(f"--site '{drawn}' (allowed: {', '.join(site.site for site in self.sites)})")
 
@@ -164,7 +164,7 @@ def images(folder: str | None, side: int) -> tuple[str, Data]:
 
 
 def scenes(batch: int, side: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A striped disc before a background that grows lighter to one side, with some noise; its stripes tell the class."""
+    """A striped disc before a background that grows lighter to one side, with noise; its stripes tell the class."""
     y = torch.randint(CLASSES, (batch,))
     across = torch.linspace(-1, 1, side)
     down = across[:, None]
