@@ -28,8 +28,10 @@ test-gpu: build  ## the CUDA tests; a missing GPU is a failure
 bench: build     ## every codec on the CPU, and on the GPU if there is one: bytes, error, speed
 	$(BIN) bench codec
 
-demo: build      ## a short benchmark: bytes, error and speed of every codec, as a table
+demo: build      ## bytes, error and speed of every codec, as a table; then a short training on generated images
 	$(BIN) bench codec --quick
+	$(BIN) train --model preact-resnet56 --data shapes:3000 --input-size 16 --augment none --epochs 3 --batch 64 \
+	  --optimizer adamw --lr 3e-3 --schedule one-cycle
 
 lint: configure  ## formatting, clang-tidy, file lengths, the dependency law
 	tools/lint.sh build

@@ -181,7 +181,7 @@ void add_options(CLI::App& command, BenchOptions& options) {
 }  // namespace
 
 void add_bench_command(CLI::App& program, Action& action) {
-  CLI::App* bench = program.add_subcommand("bench", "Measure: bytes, error and speed.");
+  CLI::App* bench = program.add_subcommand("bench", "Measure: bytes, error and speed of codecs, speed of loading.");
   bench->require_subcommand(0, 1);
   CLI::App* codec = bench->add_subcommand("codec", "Encode and decode, against a plain copy measured in the same run.");
   const auto options = std::make_shared<BenchOptions>();
@@ -203,6 +203,7 @@ void add_bench_command(CLI::App& program, Action& action) {
     if (options->device == "auto" && cpu_options) options->device = "cpu";
     action = [options] { return run_bench(*options); };
   });
+  add_bench_load(*bench, action);
 }
 
 }  // namespace actzip::cli

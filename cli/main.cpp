@@ -36,23 +36,27 @@ int report(const std::exception& error, int status) noexcept {
 }
 
 int run(int argc, char** argv) {
-  CLI::App program("Compressed activations for training: codecs, benchmarks, plans, and a look at this machine.",
+  CLI::App program("Compressed activations for training: codecs, benchmarks, plans, data, and a look at this machine.",
                    "actzip");
   program.require_subcommand(0, 1);  // what is missing is said below: CLI11 would not name a wrong one
   program.set_version_flag("--version",
                            fmt::format("actzip {} (commit {})", ACTZIP_VERSION_STRING, actzip::cli::kCommit));
   program.footer(
       "Examples:\n"
+      "  actzip train --model resnet18 --data shapes   a network with compressed activations\n"
       "  actzip doctor                     what works here, and what to do about the rest\n"
       "  actzip codecs                     what there is to choose from\n"
       "  actzip bench codec --quick        bytes, error and speed in a few seconds\n"
       "  actzip plan report.json --bits 2  bits for each site of a training step\n"
+      "  actzip dataset info shapes        what a data set holds\n"
       "'actzip COMMAND --help' explains a command.");
 
   actzip::cli::Action action;
+  actzip::cli::add_train_command(program, action);
   actzip::cli::add_codecs_command(program, action);
   actzip::cli::add_bench_command(program, action);
   actzip::cli::add_plan_command(program, action);
+  actzip::cli::add_dataset_command(program, action);
   actzip::cli::add_doctor_command(program, action);
   try {
     program.parse(argc, argv);

@@ -10,6 +10,17 @@ namespace {
 constexpr const char* kClearLine = "\r\x1b[K";
 }
 
+StatusLine::StatusLine() : terminal_(isatty(STDERR_FILENO) == 1) {}
+
+StatusLine::~StatusLine() {
+  if (terminal_) std::fputs(kClearLine, stderr);
+}
+
+void StatusLine::show(std::string_view text) {
+  if (terminal_) fmt::print(stderr, "{}{}", kClearLine, text);
+  std::fflush(stderr);
+}
+
 Progress::Progress(std::size_t total) : total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {

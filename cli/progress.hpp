@@ -6,6 +6,20 @@
 
 namespace actzip::cli {
 
+/// What is done at the moment, without an end that is known in steps. On a terminal alone: elsewhere nobody waits.
+class StatusLine {
+ public:
+  StatusLine();
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+  ~StatusLine();
+
+  void show(std::string_view text);
+
+ private:
+  bool terminal_;
+};
+
 class Progress {
  public:
   explicit Progress(std::size_t total);

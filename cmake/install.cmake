@@ -16,6 +16,9 @@ install(EXPORT actzipTargets NAMESPACE actzip:: DESTINATION ${actzip_package_dir
 if(TARGET actzip)
   install(TARGETS actzip RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(TARGET actzip-train)
+  install(TARGETS actzip-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/actzipConfig.cmake.in ${PROJECT_BINARY_DIR}/actzipConfig.cmake
                               INSTALL_DESTINATION ${actzip_package_dir})

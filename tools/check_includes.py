@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters and the program."""
+"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters, the data sets and the program."""
 
 import re
 import sys
@@ -23,7 +23,10 @@ LAW = {
     "adapters/torch": ["actzip/", "convert.hpp", "engine.hpp", "memory.hpp", "noise_stream.hpp", "operators.hpp", "parameters.hpp",
                        "sample_table.hpp", "session_impl.hpp",
                        "site_sequence.hpp"],
-    "cli": ["actzip/", "build_info.hpp"],
+    "data": ["math/hash.hpp"],
+    "models": ["actzip/"],
+    "train": ["actzip/", "data/", "models/"],
+    "cli": ["actzip/", "data/", "build_info.hpp"],
     "examples": ["actzip/"],
 }
 FRAMEWORKS = ("torch/", "ATen/", "c10/", "paddle/", "pybind11/", "nanobind/", "Python.h", "numpy/")
@@ -41,8 +44,8 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder not in ("examples", "adapters/torch") and name.startswith(FRAMEWORKS):
-        return "is a framework's header; adapters alone may know frameworks"
+    if folder not in ("examples", "adapters/torch", "models", "train") and name.startswith(FRAMEWORKS):
+        return "is a framework's header; adapters, and what is built on them, may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
         if not beside and not name.startswith(tuple(LAW[folder])):
@@ -50,14 +53,14 @@ def problem(path, folder, quote, name):
         return None
     if folder == "include/actzip" and not re.fullmatch(r"[a-z_0-9]+", name):
         return "is not of the standard library, the only one public headers may use"
-    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/plan", "src/store", "src/session", "src") and name.startswith(CUDA_HEADERS):
+    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/plan", "src/store", "src/session", "src", "data") and name.startswith(CUDA_HEADERS):
         return "is CUDA's; it belongs into src/cuda"
     return None
 
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "adapters", "cli", "examples"):
+    for top in ("include", "src", "adapters", "data", "models", "train", "cli", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue

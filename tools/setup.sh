@@ -45,6 +45,9 @@ missing=()
 have_header fmt/format.h || need libfmt-dev
 have_header CLI/CLI.hpp || need libcli11-dev
 have_header nlohmann/json.hpp || need nlohmann-json3-dev
+have_header jpeglib.h || need libjpeg-dev  # libjpeg-turbo's, on Debian and on Ubuntu
+have_header zlib.h || need zlib1g-dev
+have_header lmdb.h || need liblmdb-dev
 have_library libgtest.a || need libgtest-dev
 have_library libgmock.a || need libgmock-dev
 have_header "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || need python3-dev

@@ -20,6 +20,9 @@ enum class ErrorCode : int {
   index_out_of_bound = 10,  ///< an operator was given an index outside the bound that its arguments state
   invalid_plan = 11,        ///< an item, a choice or a budget of a plan that is out of its range
   budget_too_small = 12,    ///< the cheapest choices of a plan are above its budget
+  invalid_state = 13,       ///< a text that is no saved state of a session
+  invalid_model = 14,       ///< no network of that name, or a size of one that is missing or out of its range
+  invalid_weights = 15,     ///< a file of weights that cannot be read or written, or does not fit the network
 };
 
 /// Name of a code, as in the enum: "invalid_spec".

@@ -286,6 +286,13 @@ class Session {
   /// Encoded bytes that wait for backward now.
   [[nodiscard]] std::size_t live_bytes() const;
 
+  /// What it has learned and how far its noise has come, as text: a session with the same options that load_state() is
+  /// given it goes on, bit for bit, as this one would. Between two steps.
+  [[nodiscard]] std::string save_state() const;
+
+  /// For a session that has kept nothing yet. Throws Error(invalid_state), and changes nothing, for another text.
+  void load_state(std::string_view text);
+
  private:
   std::shared_ptr<session::State> state_;
 };

@@ -171,7 +171,7 @@ class Session:
     def measure(self, closure: Callable[[], Any]) -> None:
         """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.
 
-        Takes up to 26 steps of ``closure``, which runs forward inside the session, and backward, on one batch.
+        Takes up to 22 steps of ``closure``, which runs forward inside the session, and backward, on one batch.
         Gradients, buffers, random states and parameters are afterwards what they were; no optimizer may step in it.
         No more memory is used on the device than in a step; one gradient is kept on the host.
         """

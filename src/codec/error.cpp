@@ -16,6 +16,9 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::index_out_of_bound: return "index_out_of_bound";
     case ErrorCode::invalid_plan: return "invalid_plan";
     case ErrorCode::budget_too_small: return "budget_too_small";
+    case ErrorCode::invalid_state: return "invalid_state";
+    case ErrorCode::invalid_model: return "invalid_model";
+    case ErrorCode::invalid_weights: return "invalid_weights";
   }
   return "unknown";
 }

@@ -54,6 +54,19 @@ class Adaptation {
   /// As of the last plan.
   [[nodiscard]] const PlanReport& report() const noexcept { return report_; }
 
+  /// Where it stands, to go on from there in another session.
+  struct Progress {
+    std::int64_t steps = 0;
+    bool is_due = false;
+    PlanReport report = {};
+  };
+  [[nodiscard]] Progress progress() const { return {steps_, is_due_, report_}; }
+  void set_progress(const Progress& progress) {
+    steps_ = progress.steps;
+    is_due_ = progress.is_due;
+    report_ = progress.report;
+  }
+
  private:
   bool is_on_ = false;
   bool is_measured_ = false;

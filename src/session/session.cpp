@@ -44,4 +44,8 @@ Report Session::report() const { return state_->report(); }
 
 std::size_t Session::live_bytes() const { return state_->live_bytes; }
 
+std::string Session::save_state() const { return state_->save(); }
+
+void Session::load_state(std::string_view text) { state_->load(text); }
+
 }  // namespace actzip

@@ -125,8 +125,13 @@ bool State::adds_much() {
 }
 
 SiteId State::site(const SiteKey& key) {
-  std::string name = name_of(key);
   const std::lock_guard lock(mutex_);
+  return make_site(key);
+}
+
+/// Requires the mutex.
+SiteId State::make_site(const SiteKey& key) {
+  std::string name = name_of(key);
   const auto [place, is_new] = site_by_name_.try_emplace(name, SiteId{static_cast<std::uint32_t>(sites_.size())});
   if (is_new) {
     Site& site = sites_.emplace_back();

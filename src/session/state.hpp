@@ -116,6 +116,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] std::int64_t saves() const { return saves_; }
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source);
   Report report();
+  std::string save();
+  void load(std::string_view text);
 
   OverflowFlags overflow;
   ShareTable shared;
@@ -124,6 +126,7 @@ class State : public std::enable_shared_from_this<State> {
 
  private:
   [[nodiscard]] Site& site_at(SiteId id);
+  SiteId make_site(const SiteKey& key);
   /// What is done with one tensor, and whether a plan may say so.
   struct Decision {
     Choice choice;

@@ -34,12 +34,13 @@ def run_json(path, *args):
 # ---- help and versions ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [[], ["codecs"], ["doctor"], ["plan"], ["bench"], ["bench", "codec"]])
+@pytest.mark.parametrize("command", [[], ["codecs"], ["doctor"], ["plan"], ["bench"], ["bench", "codec"],
+                                     ["bench", "load"], ["dataset"], ["dataset", "info"], ["dataset", "to-lmdb"]])
 def test_help_explains_every_command(command):
     status, text, errors = run(*command, "--help")
     assert (status, errors) == (0, "")
     assert "Usage: " in text
-    if command != ["bench"]:
+    if command not in (["bench"], ["dataset"]):
         assert "Examples:" in text
 
 
@@ -166,7 +167,7 @@ def test_json_to_standard_output_is_nothing_but_json():
     ("args", "says"),
     [
         ([], "subcommand"),
-        (["train"], "train"),
+        (["drain"], "drain"),
         (["bench"], "subcommand"),
         (["bench", "codec", "--codec", "zip:2"], "'zip'"),
         (["bench", "codec", "--codec", "affine:9"], "1 to 8"),

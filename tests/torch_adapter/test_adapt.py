@@ -152,7 +152,7 @@ def test_measures_by_itself_when_it_is_time(net):
     assert not calls
     steps(net, session, 1)
     first = len(calls)
-    assert 5 < first <= 26 and session.report().plan.plans > 0
+    assert 5 < first <= 22 and session.report().plan.plans > 0
     steps(net, session, 1)
     assert len(calls) == first
     steps(net, session, 1)

@@ -257,6 +257,55 @@ TEST_F(AdaptationTest, much_variance_is_told) {
   EXPECT_FALSE(session->adds_much()) << "what was measured says more than what was predicted";
 }
 
+TEST_F(AdaptationTest, a_loaded_state_goes_on_bit_for_bit) {
+  for (const SessionOptions& options : {SessionOptions{.seed = 5}, SessionOptions{.bits = 2, .adapt = "layer"}}) {
+    restart(options);
+    step();
+    if (session->adapts()) learn(100.0, 1.0, 0.3);
+    step();
+    const std::string state = session->save_state();
+    step();
+    const Codecs uninterrupted = codecs();
+    std::vector<std::vector<float>> values;
+    for (std::size_t i = 0; i < kept.size(); ++i) values.push_back(restored(i));
+    const bool wants_observation = session->wants_observation();
+
+    restart(options);
+    step();  // another session does not know
+    EXPECT_NE(restored(0), values[0]);
+    restart(options);
+    session->load_state(state);
+    EXPECT_EQ(session->save_state(), state);
+    step();
+    EXPECT_EQ(codecs(), uninterrupted);
+    for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(restored(i), values[i]) << i;
+    EXPECT_EQ(session->wants_observation(), wants_observation);
+    EXPECT_EQ(session->report().steps, 3);
+  }
+}
+
+TEST_F(AdaptationTest, other_texts_are_no_state) {
+  const auto code_of = [&](const std::string& text) {
+    try {
+      session->load_state(text);
+    } catch (const Error& error) {
+      return std::string(to_string(error.code()));
+    }
+    return std::string("loaded");
+  };
+  restart({});
+  step();
+  const std::string state = session->save_state();
+  EXPECT_EQ(code_of(state), "invalid_state") << "it has begun already";
+  restart({});
+  for (const std::string& text : {std::string(), std::string("nothing\n"), state.substr(0, state.size() / 2),
+                                  state.substr(0, state.size() - 1), state + "one field\n"}) {
+    EXPECT_EQ(code_of(text), "invalid_state") << text;
+    EXPECT_EQ(session->saves(), 0);
+  }
+  EXPECT_EQ(code_of(state), "loaded");
+}
+
 TEST(AdaptationOptions, refuse_what_contradicts) {
   const auto refuse = [](const SessionOptions& options, const char* text) {
     test::expect_error(ErrorCode::invalid_spec, text, [&] { const Session session(options); });

@@ -133,4 +133,11 @@ Report Session::report() const { return impl_->report(); }
 
 std::size_t Session::live_bytes() const { return impl_->core().live_bytes(); }
 
+std::string Session::save_state() {
+  impl_->take_observation();  // what the next step would begin with
+  return impl_->core().save_state();
+}
+
+void Session::load_state(std::string_view text) { impl_->core().load_state(text); }
+
 }  // namespace actzip::torch

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "actzip/report.hpp"
 #include "actzip/session.hpp"
@@ -52,6 +53,10 @@ class Session {
 
   /// Encoded bytes that wait for backward now.
   [[nodiscard]] std::size_t live_bytes() const;
+
+  /// As actzip::Session has them; statistics of samples are not part of it. Outside of scopes, after backward.
+  [[nodiscard]] std::string save_state();
+  void load_state(std::string_view text);
 
   /// What the Python package is built on.
   [[nodiscard]] const std::shared_ptr<SessionImpl>& impl() const noexcept { return impl_; }

@@ -1,0 +1,63 @@
+// Images with labels, one at a time, wherever they lie. docs/data.md has the formats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "error.hpp"
+
+namespace actzip::data {
+
+/// Rows from top to bottom, pixels from left to right, red, green and blue of each.
+struct Image {
+  int height = 0;
+  int width = 0;
+  std::vector<std::uint8_t> rgb;
+};
+
+struct Example {
+  Image image;
+  std::int64_t label = 0;
+};
+
+/// The shorter side that is wanted: a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is no smaller.
+struct DecodeHint {
+  static constexpr int kFullSize = 0;
+  int at_least = kFullSize;
+};
+
+/// A data set. All of it may be called from several threads at once.
+class ImageSource {
+ public:
+  ImageSource() = default;
+  ImageSource(const ImageSource&) = delete;
+  ImageSource& operator=(const ImageSource&) = delete;
+  virtual ~ImageSource() = default;
+
+  [[nodiscard]] virtual std::size_t size() const = 0;
+  [[nodiscard]] virtual std::int64_t classes() const = 0;
+
+  /// Throws DamagedRecord if this record cannot be used; its label is below classes() otherwise.
+  [[nodiscard]] virtual Example read(std::size_t index, const DecodeHint& hint) const = 0;
+
+  /// What a user finds the record by: "train/n01440764/n01440764_18.JPEG", "data_batch_1.bin, image 17".
+  [[nodiscard]] virtual std::string name_of(std::size_t index) const = 0;
+
+  /// One line on what this is: "folder of JPEGs", "LMDB".
+  [[nodiscard]] virtual std::string kind() const = 0;
+};
+
+enum class Split : std::uint8_t { train, validation };
+
+/// Opens what `where` is:
+///   shapes[:COUNT]     generated images, 32 x 32, COUNT to train with (10,000) and a fifth of it to validate
+///   a folder           with CIFAR-10's or CIFAR-100's binary files, with *-train.jpgs and *-test.jpgs, with data.mdb,
+///                      with train.lmdb and val.lmdb, with train and val, or with a folder of JPEGs for each class
+///   a file *.jpgs
+/// Throws DataError that says which of these were looked for.
+std::unique_ptr<ImageSource> open_images(const std::string& where, Split split);
+
+}  // namespace actzip::data

@@ -1,0 +1,137 @@
+#include "jpeg.hpp"
+
+#include <fmt/format.h>
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include <algorithm>
+#include <array>
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h needs it
+
+namespace actzip::data {
+namespace {
+
+/// More than any camera's; a damaged head must not ask for all memory.
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
+
+/// What libjpeg calls a warning, and goes on with grey pixels.
+bool is_damage(int code) {
+  return code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
+         code == JWRN_NOT_SEQUENTIAL || code == JWRN_MUST_RESYNC;
+}
+
+/// libjpeg's state, and where it jumps to on a failure: its C code must not be left by an exception. So nothing between
+/// setjmp and the jump may have a destructor.
+class Decompressor {
+ public:
+  Decompressor(Bytes bytes, const std::string& name) : bytes_(bytes), name_(name) {
+    state_.err = jpeg_std_error(&errors_);
+    state_.client_data = this;
+    errors_.error_exit = [](j_common_ptr state) { self(state).leave(); };
+    errors_.emit_message = [](j_common_ptr state, int level) {
+      if (level < 0 && is_damage(state->err->msg_code)) self(state).leave();
+    };
+    jpeg_create_decompress(&state_);
+  }
+  Decompressor(const Decompressor&) = delete;
+  Decompressor& operator=(const Decompressor&) = delete;
+  ~Decompressor() { jpeg_destroy_decompress(&state_); }
+
+  JpegSize read_head() {
+    if (setjmp(jump_) != 0) fail();
+    jpeg_mem_src(&state_, bytes_.data(), static_cast<unsigned long>(bytes_.size()));
+    jpeg_read_header(&state_, TRUE);
+    return {static_cast<int>(state_.image_height), static_cast<int>(state_.image_width)};
+  }
+
+  /// After read_head(): how it will be decoded, and so how large.
+  JpegSize prepare(unsigned denominator) {
+    if (setjmp(jump_) != 0) fail();
+    state_.scale_num = 1;
+    state_.scale_denom = denominator;
+    const bool four = state_.jpeg_color_space == JCS_CMYK || state_.jpeg_color_space == JCS_YCCK;
+    state_.out_color_space = four ? JCS_CMYK : JCS_RGB;
+    jpeg_start_decompress(&state_);
+    return {static_cast<int>(state_.output_height), static_cast<int>(state_.output_width)};
+  }
+
+  [[nodiscard]] bool four_channels() const { return state_.out_color_space == JCS_CMYK; }
+
+  /// Adobe's programs write how much ink is not there.
+  [[nodiscard]] bool inverted() const { return state_.saw_Adobe_marker != 0; }
+
+  void read_rows(std::uint8_t* pixels) {
+    if (setjmp(jump_) != 0) fail();
+    const std::size_t row_bytes = static_cast<std::size_t>(state_.output_width) * (four_channels() ? 4 : 3);
+    constexpr std::size_t kRowsAtOnce = 8;  // libjpeg gives at most that many at a time
+    while (state_.output_scanline < state_.output_height) {
+      std::array<JSAMPROW, kRowsAtOnce> rows;
+      for (std::size_t i = 0; i < kRowsAtOnce; ++i) rows[i] = pixels + (state_.output_scanline + i) * row_bytes;
+      jpeg_read_scanlines(&state_, rows.data(),
+                          std::min<JDIMENSION>(kRowsAtOnce, state_.output_height - state_.output_scanline));
+    }
+    jpeg_finish_decompress(&state_);
+  }
+
+ private:
+  static Decompressor& self(j_common_ptr state) { return *static_cast<Decompressor*>(state->client_data); }
+
+  [[noreturn]] void leave() { std::longjmp(jump_, 1); }
+
+  [[noreturn]] void fail() {
+    std::array<char, JMSG_LENGTH_MAX> message;
+    errors_.format_message(reinterpret_cast<j_common_ptr>(&state_), message.data());
+    throw DamagedRecord(name_, fmt::format("not a readable JPEG: {}", message.data()));
+  }
+
+  Bytes bytes_;
+  const std::string& name_;
+  jpeg_decompress_struct state_ = {};
+  jpeg_error_mgr errors_ = {};
+  std::jmp_buf jump_ = {};
+};
+
+unsigned denominator_for(const JpegSize& size, const DecodeHint& hint) {
+  unsigned denominator = 1;
+  if (hint.at_least == DecodeHint::kFullSize) return denominator;
+  const auto shorter = static_cast<unsigned>(std::min(size.height, size.width));
+  while (denominator < 8 && shorter / (2 * denominator) >= static_cast<unsigned>(hint.at_least)) denominator *= 2;
+  return denominator;
+}
+
+void ink_to_light(const std::vector<std::uint8_t>& cmyk, bool inverted, std::vector<std::uint8_t>& rgb) {
+  const auto light = [&](std::uint8_t ink) { return inverted ? ink : 255 - ink; };
+  for (std::size_t pixel = 0; pixel < rgb.size() / 3; ++pixel) {
+    const int key = light(cmyk[4 * pixel + 3]);
+    for (std::size_t c = 0; c < 3; ++c) {
+      rgb[3 * pixel + c] = static_cast<std::uint8_t>((light(cmyk[4 * pixel + c]) * key + 127) / 255);
+    }
+  }
+}
+
+}  // namespace
+
+Image decode_jpeg(Bytes bytes, const DecodeHint& hint, const std::string& name) {
+  Decompressor decompressor(bytes, name);
+  const JpegSize full = decompressor.read_head();
+  if (static_cast<std::int64_t>(full.height) * full.width > kMostPixels) {
+    throw DamagedRecord(name, fmt::format("{} x {} pixels (allowed: {} in all)", full.width, full.height, kMostPixels));
+  }
+  const JpegSize size = decompressor.prepare(denominator_for(full, hint));
+  Image image{size.height, size.width, {}};
+  const std::size_t pixels = static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.width);
+  image.rgb.resize(3 * pixels);
+  if (!decompressor.four_channels()) {
+    decompressor.read_rows(image.rgb.data());
+    return image;
+  }
+  std::vector<std::uint8_t> cmyk(4 * pixels);
+  decompressor.read_rows(cmyk.data());
+  ink_to_light(cmyk, decompressor.inverted(), image.rgb);
+  return image;
+}
+
+JpegSize jpeg_size(Bytes bytes, const std::string& name) { return Decompressor(bytes, name).read_head(); }
+
+}  // namespace actzip::data

@@ -1,0 +1,50 @@
+// Rows of numbers in text.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "error.hpp"
+
+namespace actzip::data {
+
+inline constexpr std::size_t kAnyCount = 0;
+
+/// Appends the numbers of a line, which blanks, tabs or commas stand between; returns how many. Throws DataError that
+/// begins with `place`, for what is no number of this type.
+template <class Number>
+std::size_t append_row(std::string_view line, std::string_view place, std::vector<Number>& numbers) {
+  constexpr std::string_view kBetween = " ,\t\r";
+  std::size_t count = 0;
+  while (true) {
+    const std::size_t begin = line.find_first_not_of(kBetween);
+    if (begin == std::string_view::npos) return count;
+    line.remove_prefix(begin);
+    Number number = {};
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
+    const auto length = static_cast<std::size_t>(end - line.data());
+    if (error != std::errc{} || (length < line.size() && kBetween.find(line[length]) == std::string_view::npos)) {
+      throw DataError(fmt::format("{}: '{}' (expected: numbers)", place, line.substr(0, 60)));
+    }
+    line.remove_prefix(length);
+    numbers.push_back(number);
+    ++count;
+  }
+}
+
+/// The same as a row of its own, of `count` numbers.
+template <class Number>
+std::vector<Number> parse_row(std::string_view line, std::string_view place, std::size_t count = kAnyCount) {
+  std::vector<Number> numbers;
+  append_row(line, place, numbers);
+  if (count != kAnyCount && numbers.size() != count) {
+    throw DataError(fmt::format("{}: '{}' (expected: {} numbers)", place, line.substr(0, 60), count));
+  }
+  return numbers;
+}
+
+}  // namespace actzip::data

@@ -1,0 +1,190 @@
+#include "weights.hpp"
+
+#include <ATen/ATen.h>
+#include <caffe2/serialize/inline_container.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/jit/serialization/pickler.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "actzip/error.hpp"
+#include "unpickler.hpp"
+
+namespace actzip::models {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const std::string& problem) {
+  throw Error(ErrorCode::invalid_weights, fmt::format("{}: {}", path, problem));
+}
+
+[[noreturn]] void fail_to_write(const std::string& path, int error) {
+  fail(path, fmt::format("cannot be written: {}", std::generic_category().message(error)));
+}
+
+void flush_folder(const std::string& path) {
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return;  // a folder that may not be read; the file itself is flushed
+  ::fsync(file);
+  ::close(file);
+}
+
+/// A file beside `path` that takes its place when all is written, and is removed otherwise.
+class Replacement {
+ public:
+  explicit Replacement(std::string path) : path_(std::move(path)), beside_(path_ + ".partial") {
+    file_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file_ < 0) fail_to_write(path_, errno);
+  }
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+  ~Replacement() {
+    if (file_ >= 0) ::close(file_);
+    if (!is_done_) ::unlink(beside_.c_str());
+  }
+
+  /// A failure is kept for finish(): the caller is torch's zip writer, which must not be left half-way.
+  std::size_t append(const void* data, std::size_t size) {
+    const auto* next = static_cast<const char*>(data);
+    for (std::size_t left = size; left > 0 && error_ == 0;) {
+      const ssize_t written = ::write(file_, next, left);
+      if (written < 0 && errno != EINTR) error_ = errno;
+      if (written <= 0) continue;
+      next += written;
+      left -= static_cast<std::size_t>(written);
+    }
+    return size;
+  }
+
+  void finish() {
+    if (error_ == 0 && ::fsync(file_) != 0) error_ = errno;
+    if (::close(std::exchange(file_, -1)) != 0 && error_ == 0) error_ = errno;
+    if (error_ == 0 && std::rename(beside_.c_str(), path_.c_str()) != 0) error_ = errno;
+    if (error_ != 0) fail_to_write(path_, error_);
+    is_done_ = true;
+    flush_folder(path_);
+  }
+
+ private:
+  std::string path_, beside_;
+  int file_ = -1;
+  int error_ = 0;
+  bool is_done_ = false;
+};
+
+/// What torch.save() calls data.pkl. Without type tags: weights_only would not take them.
+std::string pickled(const NamedTensors& tensors, std::vector<at::Tensor>& storages) {
+  c10::Dict<std::string, at::Tensor> dict;
+  for (const auto& [name, tensor] : tensors) dict.insert(name, tensor.detach().cpu().contiguous());
+  std::string text;
+  ::torch::jit::Pickler pickler([&](const char* data, std::size_t size) { text.append(data, size); }, nullptr, nullptr,
+                                nullptr, nullptr, /*tag_aggregates=*/false);
+  pickler.protocol();
+  pickler.pushIValue(dict);
+  pickler.stop();
+  storages = pickler.tensorData();
+  return text;
+}
+
+std::string shape_of(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
+
+bool is_optional(const std::string& name) { return name.ends_with("num_batches_tracked"); }
+
+}  // namespace
+
+void write_tensors(const std::string& path, const NamedTensors& tensors) {
+  std::vector<at::Tensor> storages;
+  const std::string text = pickled(tensors, storages);
+  Replacement file(path);
+  caffe2::serialize::PyTorchStreamWriter writer(
+      [&](const void* data, std::size_t size) { return file.append(data, size); });
+  writer.writeRecord("data.pkl", text.data(), text.size());
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const ::torch::jit::WriteableTensorData bytes = ::torch::jit::getWriteableTensorData(storages[i]);
+    writer.writeRecord(fmt::format("data/{}", i), bytes.data(), bytes.sizeInBytes());
+  }
+  writer.writeEndOfFile();
+  file.finish();
+}
+
+NamedTensors read_tensors(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) fail(path, "no such file");
+  at::IValue value;
+  try {
+    caffe2::serialize::PyTorchStreamReader reader(path);
+    value = unpickle(reader);
+  } catch (const std::exception& error) {
+    const std::string reason = error.what();
+    fail(path, fmt::format("cannot be read as a torch file: {} (allowed: what torch.save(model.state_dict()) writes)",
+                           reason.substr(0, reason.find('\n'))));
+  }
+  if (!value.isGenericDict()) fail(path, fmt::format("holds a {} (allowed: a dict of tensors)", value.tagKind()));
+  NamedTensors tensors;
+  for (const auto& item : value.toGenericDict()) {
+    if (!item.key().isString() || !item.value().isTensor()) {
+      fail(path, fmt::format("holds a dict of {} to {} (allowed: of names to tensors)", item.key().tagKind(),
+                             item.value().tagKind()));
+    }
+    tensors.emplace_back(item.key().toStringRef(), item.value().toTensor());
+  }
+  return tensors;
+}
+
+NamedTensors state_of(const ::torch::nn::Module& model) {
+  NamedTensors tensors;
+  const auto add = [&](const std::string& prefix, const ::torch::nn::Module& module) {
+    const std::string start = prefix.empty() ? "" : prefix + ".";
+    for (const auto& item : module.named_parameters(/*recurse=*/false))
+      tensors.emplace_back(start + item.key(), item.value());
+    for (const auto& item : module.named_buffers(/*recurse=*/false))
+      tensors.emplace_back(start + item.key(), item.value());
+  };
+  add("", model);
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) add(item.key(), *item.value());
+  return tensors;
+}
+
+void save_weights(const ::torch::nn::Module& model, const std::string& path) { write_tensors(path, state_of(model)); }
+
+std::size_t load_weights(::torch::nn::Module& model, const NamedTensors& tensors, const std::string& where) {
+  std::map<std::string, at::Tensor> given(tensors.begin(), tensors.end());
+  std::vector<std::string> missing, unknown, misshapen;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  for (const auto& [name, target] : state_of(model)) {
+    const auto found = given.extract(name);
+    if (found.empty()) {
+      if (!is_optional(name)) missing.push_back(name);
+    } else if (found.mapped().sizes() != target.sizes()) {
+      misshapen.push_back(fmt::format("{} is {} (expected: {})", name, shape_of(found.mapped()), shape_of(target)));
+    } else {
+      copies.emplace_back(target, found.mapped());
+    }
+  }
+  for (const auto& item : given) unknown.push_back(item.first);
+  std::string problems;
+  const auto list = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) problems += fmt::format("; {}: {}", what, fmt::join(names, ", "));
+  };
+  list("missing", missing);
+  list("unknown", unknown);
+  list("of another shape", misshapen);
+  if (!problems.empty()) fail(where, "does not fit the model" + problems);
+  const at::NoGradGuard no_graph;
+  for (auto& [target, source] : copies) target.copy_(source);
+  return copies.size();
+}
+
+std::size_t load_weights(::torch::nn::Module& model, const std::string& path) {
+  return load_weights(model, read_tensors(path), path);
+}
+
+}  // namespace actzip::models

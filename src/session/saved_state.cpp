@@ -1,0 +1,167 @@
+// A session as text: a line for the session, one for its plan, one for each site. Fields are separated by tabs.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "actzip/error.hpp"
+#include "session/state.hpp"
+
+namespace actzip::session {
+
+namespace {
+
+constexpr std::string_view kTitle = "actzip session 1";
+constexpr std::string_view kNone = "-";
+
+[[noreturn]] void fail(std::string_view what) {
+  throw Error(ErrorCode::invalid_state,
+              fmt::format("session: {} (allowed: what save_state() of a session with the same options gave)", what));
+}
+
+std::string text_of(const std::optional<double>& value) {
+  return value ? fmt::format("{}", *value) : std::string(kNone);
+}
+
+std::string text_of(const std::optional<Want>& want) {
+  if (!want) return std::string(kNone);
+  return fmt::format("{} {} {}", static_cast<int>(want->how), int{want->not_negative}, to_string(want->spec));
+}
+
+/// Takes fields from the front of a line, or words from the front of a field.
+class Reader {
+ public:
+  Reader(std::string_view text, char separator) : rest_(text), separator_(separator) {}
+
+  std::string_view next() {
+    if (is_done_) fail("a line of its state is too short");
+    const std::size_t end = rest_.find(separator_);
+    is_done_ = end == std::string_view::npos;
+    const std::string_view field = rest_.substr(0, end);
+    rest_ = is_done_ ? std::string_view() : rest_.substr(end + 1);
+    return field;
+  }
+
+  template <class T>
+  T number() {
+    const std::string_view field = next();
+    T value{};
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error != std::errc{} || end != field.data() + field.size()) fail(fmt::format("'{}' is no number", field));
+    return value;
+  }
+
+  std::optional<double> optional_number() {
+    if (rest_.substr(0, rest_.find(separator_)) != kNone) return number<double>();
+    next();
+    return std::nullopt;
+  }
+
+  std::optional<Want> want() {
+    const std::string_view field = next();
+    if (field == kNone) return std::nullopt;
+    Reader words(field, ' ');
+    const int how = words.number<int>();
+    if (how < static_cast<int>(Keep::as_is) || how > static_cast<int>(Keep::encoded)) fail("it keeps in no known way");
+    const bool not_negative = words.number<int>() != 0;
+    return Want{static_cast<Keep>(how), parse_spec(words.next()), not_negative};
+  }
+
+  [[nodiscard]] bool is_done() const { return is_done_; }
+
+ private:
+  std::string_view rest_;
+  char separator_;
+  bool is_done_ = false;
+};
+
+struct SavedSite {
+  std::string_view module, op, slot;
+  int ordinal = 0;
+  std::optional<Want> asked, planned;
+  std::optional<double> sensitivity;
+  bool has_plane = false;
+  std::int64_t saves = 0;
+};
+
+SavedSite read_site(std::string_view line) {
+  Reader fields(line, '\t');
+  SavedSite site;
+  site.module = fields.next();
+  site.op = fields.next();
+  site.slot = fields.next();
+  site.ordinal = fields.number<int>();
+  site.asked = fields.want();
+  site.planned = fields.want();
+  site.sensitivity = fields.optional_number();
+  site.has_plane = fields.number<int>() != 0;
+  site.saves = fields.number<std::int64_t>();
+  return site;
+}
+
+Adaptation::Progress read_progress(std::string_view line, PlanReport report) {
+  Reader fields(line, '\t');
+  Adaptation::Progress progress;
+  progress.steps = fields.number<std::int64_t>();
+  progress.is_due = fields.number<int>() != 0;
+  report.plans = fields.number<std::int64_t>();
+  report.average_bits = fields.number<double>();
+  report.predicted_variance = fields.optional_number();
+  report.measured_variance = fields.optional_number();
+  report.gradient_variance = fields.optional_number();
+  progress.report = report;
+  return progress;
+}
+
+}  // namespace
+
+std::string State::save() {
+  const std::lock_guard lock(mutex_);
+  const auto [steps, is_due, plan] = adaptation_.progress();
+  std::string text = fmt::format("{}\n{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_);
+  text +=
+      fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
+                  text_of(plan.predicted_variance), text_of(plan.measured_variance), text_of(plan.gradient_variance));
+  for (const Site& site : sites_) {
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
+                        text_of(site.asked), text_of(site.planned), text_of(site.sensitivity), int{site.has_plane},
+                        site.saves);
+  }
+  return text;
+}
+
+void State::load(std::string_view text) {
+  if (text.empty() || text.back() != '\n') fail("its state is cut off");
+  Reader lines(text.substr(0, text.size() - 1), '\n');
+  if (lines.next() != kTitle) fail(fmt::format("its state does not begin with '{}'", kTitle));
+  Reader counts(lines.next(), '\t');
+  const auto encoded = counts.number<std::uint64_t>();
+  const auto saves = counts.number<std::int64_t>();
+  const auto step = counts.number<std::int64_t>();
+
+  const std::lock_guard lock(mutex_);
+  if (step_ > 0 || !sites_.empty()) fail("it has begun already");
+  const Adaptation::Progress progress = read_progress(lines.next(), adaptation_.report());
+  std::vector<SavedSite> sites;
+  while (!lines.is_done()) sites.push_back(read_site(lines.next()));
+
+  encoded_count_ = encoded;
+  saves_ = saves;
+  step_ = step;
+  adaptation_.set_progress(progress);
+  for (const SavedSite& saved : sites) {
+    Site& site = sites_[make_site({saved.module, saved.op, saved.slot, saved.ordinal}).value];
+    site.asked = saved.asked;
+    site.planned = saved.planned;
+    site.sensitivity = saved.sensitivity;
+    site.has_plane = saved.has_plane;
+    site.saves = saved.saves;
+  }
+}
+
+}  // namespace actzip::session

@@ -1,0 +1,210 @@
+"""The networks in C++ are those in Python: the same weights from a seed, the same results and gradients from weights."""
+
+import os
+import subprocess
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+tasks = pytest.importorskip("actzip.bench.tasks.transformer")
+from actzip.bench.tasks.cifar10 import ResNet18  # noqa: E402
+from actzip.bench.tasks.cora import GCN, _normalised  # noqa: E402
+from actzip.bench.tasks.shakespeare import GPT  # noqa: E402
+from actzip.bench.tasks.sst2 import Encoder  # noqa: E402
+
+TOOL = os.environ.get("ACTZIP_MODEL_TOOL", "build/bin/model_tool")
+
+
+def call(*arguments, **sizes):
+    command = [TOOL, *map(str, arguments), *(f"{name}={value}" for name, value in sizes.items())]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def made_in_cpp(folder, seed, **sizes):
+    call("make", folder / "made.pt", seed, **sizes)
+    return torch.load(folder / "made.pt", weights_only=True)
+
+
+def run_in_cpp(folder, state, inputs, **sizes):
+    torch.save(state, folder / "weights.pt")
+    torch.save(inputs, folder / "input.pt")
+    call("run", folder / "weights.pt", folder / "input.pt", folder / "output.pt", **sizes)
+    return torch.load(folder / "output.pt", weights_only=True)
+
+
+def gradients(model, output):
+    output.backward(torch.linspace(-1, 1, output.numel()).view(output.shape))
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        scale = value.abs().max().item()
+        torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-4 * scale + 1e-9, msg=lambda text: f"{name}: {text}")
+
+
+def check(folder, model, inputs, forward, rename=lambda name: name, **sizes):
+    """`model` in Python against the one that the tool makes of `sizes`."""
+    state = {rename(name): value.clone() for name, value in model.state_dict().items()}
+    output = forward(model)
+    expected = {rename(name): value for name, value in gradients(model, output).items()}
+    assert_same(run_in_cpp(folder, state, inputs, **sizes), {"output": output.detach(), **expected})
+
+
+def check_seed(folder, make, rename=lambda name: name, **sizes):
+    torch.manual_seed(5)
+    expected = {rename(name): value for name, value in make().state_dict().items()}
+    actual = made_in_cpp(folder, 5, **sizes)
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], value) for name, value in expected.items())
+
+
+def gpt():
+    return GPT(20, 16, 2, 32, 4, 0.0)
+
+
+GPT_SIZES = {"name": "gpt", "vocabulary": 20, "length": 16, "layers": 2, "hidden": 32, "heads": 4, "dropout": 0}
+
+
+def test_gpt(tmp_path):
+    characters = torch.randint(20, (3, 16))
+    check(tmp_path, gpt(), {"input": characters}, lambda model: model(characters), **GPT_SIZES)
+    check_seed(tmp_path, gpt, **GPT_SIZES)
+
+
+def encoder():
+    return Encoder(20, 16, 2, 32, 4, 0.0)
+
+
+ENCODER_SIZES = {**GPT_SIZES, "name": "encoder", "classes": 2}
+
+
+def test_encoder(tmp_path):
+    words = torch.randint(1, 20, (3, 12))
+    words[0, 7:] = words[1, 3:] = 0
+    check(tmp_path, encoder(), {"input": words}, lambda model: model(words), **ENCODER_SIZES)
+    check_seed(tmp_path, encoder, **ENCODER_SIZES)
+
+
+class ViT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 32, 4, 4)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, 32))
+        self.positions = nn.Parameter(0.02 * torch.randn(65, 32))
+        self.blocks = nn.ModuleList(tasks.Block(32, 4, 0.0, causal=False) for _ in range(2))
+        self.norm = nn.LayerNorm(32)
+        self.head = nn.Linear(32, 10)
+        tasks.initialise(self)
+
+    def forward(self, images):
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], 1) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 0])
+
+
+def test_vit(tmp_path):
+    images, sizes = torch.randn(2, 3, 32, 32), {"name": "vit-tiny", "layers": 2, "hidden": 32, "heads": 4}
+    check(tmp_path, ViT(), {"input": images}, lambda model: model(images), **sizes)
+    check_seed(tmp_path, ViT, **sizes)
+
+
+def edges(nodes, count):
+    from_, to = torch.randint(nodes, (2, count))
+    return {"from": from_.contiguous(), "to": to.contiguous()}
+
+
+def test_gcn(tmp_path):
+    features, ends = torch.randn(40, 12), edges(40, 90)
+    parts = _normalised(torch.stack([ends["from"], ends["to"]], 1).numpy(), 40)
+    graph = torch.sparse_coo_tensor(torch.from_numpy(parts["ends"]), torch.from_numpy(parts["weights"]), (40, 40), check_invariants=True)
+    sizes = {"name": "gcn", "features": 12, "hidden": 16, "classes": 5, "dropout": 0}
+    check(tmp_path, GCN(12, 16, 5, 0.0), {"input": features, **ends}, lambda model: model(graph, features), **sizes)
+    check_seed(tmp_path, lambda: GCN(12, 16, 5, 0.0), **sizes)
+
+
+def resnet_name(name):
+    """The benchmark's ResNet-18 with torchvision's names."""
+    first, _, rest = name.partition(".")
+    if first != "blocks":
+        return {"stem": "conv1", "norm": "bn1", "head": "fc"}[first] + "." + rest
+    number, part, rest = rest.split(".", 2)
+    part = {"norm1": "bn1", "norm2": "bn2", "shortcut": "downsample"}.get(part, part)
+    return f"layer{1 + int(number) // 2}.{int(number) % 2}.{part}.{rest}"
+
+
+def test_resnet_of_the_benchmark(tmp_path):
+    images, model = torch.randn(2, 3, 32, 32), ResNet18(64)
+    check(tmp_path, model, {"input": images}, lambda model: model(images), resnet_name, name="resnet18")
+
+
+TORCHVISION = {"resnet18": "resnet18", "resnet50": "resnet50", "wide-resnet50-2": "wide_resnet50_2",
+               "densenet121": "densenet121", "densenet161": "densenet161"}
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_torchvision(tmp_path, name):
+    models = pytest.importorskip("torchvision.models")
+    images, sizes = torch.randn(2, 3, 96, 96), {"name": name, "classes": 10, "image_size": 96}
+
+    def make():
+        return getattr(models, TORCHVISION[name])(weights=None, num_classes=10)
+
+    check(tmp_path, make(), {"input": images}, lambda model: model(images), **sizes)
+    check_seed(tmp_path, make, **sizes)
+    with torch.no_grad():
+        make().load_state_dict(made_in_cpp(tmp_path, 1, **sizes))
+
+
+def test_names_are_torchvisions(tmp_path):
+    """Where it is not installed: some names that its models have."""
+    resnet = list(made_in_cpp(tmp_path, 0, name="resnet50", image_size=224))
+    assert resnet[:3] == ["conv1.weight", "bn1.weight", "bn1.bias"] and resnet[-2:] == ["fc.weight", "fc.bias"]
+    assert {"layer1.0.downsample.0.weight", "layer4.2.bn3.running_var", "bn1.num_batches_tracked"} <= set(resnet)
+    densenet = list(made_in_cpp(tmp_path, 0, name="densenet121", image_size=224))
+    assert densenet[0] == "features.conv0.weight" and densenet[-2:] == ["classifier.weight", "classifier.bias"]
+    assert {"features.norm0.weight", "features.denseblock4.denselayer16.conv2.weight",
+            "features.transition3.conv.weight", "features.norm5.running_mean"} <= set(densenet)
+
+
+@pytest.mark.parametrize("keep_vars", [False, True])
+def test_state_dicts_of_modules_are_read(tmp_path, keep_vars):
+    """With the metadata and parameters that torch.save() writes of a module."""
+    state, inputs = GCN(12, 16, 5, 0.0).state_dict(keep_vars=keep_vars), {"input": torch.randn(40, 12), **edges(40, 90)}
+    run_in_cpp(tmp_path, state, inputs, name="gcn", features=12, classes=5)
+
+
+def test_halves_are_read_and_strangers_refused(tmp_path):
+    state = {name: value.half() for name, value in GCN(12, 16, 5, 0.0).state_dict().items()}
+    sizes = {"name": "gcn", "features": 12, "classes": 5}
+    run_in_cpp(tmp_path, state, {"input": torch.randn(4, 12), **edges(4, 5)}, **sizes)
+    with pytest.raises(AssertionError, match="holds a dict of String to Int"):
+        run_in_cpp(tmp_path, {"epoch": 3, "model": state}, {"input": torch.randn(4, 12)}, **sizes)
+
+
+@pytest.mark.parametrize("harm", ["truncated", "short record", "short pickle", "unknown call"])
+def test_damaged_files_are_refused(tmp_path, harm):
+    path, sizes = tmp_path / "weights.pt", {"name": "gcn", "features": 12, "classes": 5}
+    torch.save(GCN(12, 16, 5, 0.0).state_dict(), path)
+    if harm == "truncated":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        with zipfile.ZipFile(path) as archive:
+            records = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in records.items():
+                if harm == "short record" and name.endswith("/data/0"):
+                    content = content[:-4]
+                if name.endswith("data.pkl"):
+                    content = content[:-40] if harm == "short pickle" else content
+                    content = content.replace(b"_rebuild_tensor_v2", b"_rebuild_tensor_v9") if "call" in harm else content
+                archive.writestr(name, content)
+    with pytest.raises(AssertionError, match="weights.pt: cannot be read as a torch file"):
+        call("run", path, "unused", "unused", **sizes)

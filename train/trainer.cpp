@@ -1,0 +1,421 @@
+#include "trainer.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+
+#include "actzip/torch.hpp"
+#include "actzip/torch_nn.hpp"
+#include "checkpoint.hpp"
+#include "device.hpp"
+#include "interrupt.hpp"
+#include "metrics.hpp"
+#include "models/weights.hpp"
+#include "optimizer.hpp"
+#include "task.hpp"
+
+namespace actzip::train {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+/// Products in 16 bits while it lives; nothing for "none".
+class Autocast {
+ public:
+  Autocast(c10::DeviceType device, const std::string& type) : device_(device), is_on_(type != "none") {
+    if (!is_on_) return;
+    at::autocast::set_autocast_dtype(device, type == "fp16" ? at::kHalf : at::kBFloat16);
+    at::autocast::set_autocast_enabled(device, true);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (!is_on_) return;
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, false);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool is_on_;
+};
+
+std::optional<torch::Session> make_session(const Options& options) {
+  if (options.preset == "none") return std::nullopt;
+  SessionOptions session;
+  session.preset = options.preset;
+  session.bits = options.bits;
+  session.adapt = options.adapt;
+  session.interval = options.interval;
+  session.seed = options.seed;
+  return torch::Session(session);
+}
+
+std::string in_output(const Options& options, const std::string& given, const char* name) {
+  if (!given.empty() || options.output.empty()) return given;
+  return (std::filesystem::path(options.output) / name).string();
+}
+
+class Trainer {
+ public:
+  explicit Trainer(const Options& options);
+  int run();
+  int evaluate_only();
+
+ private:
+  [[nodiscard]] std::int64_t epoch() const { return progress_.step / steps_of_epoch_; }
+  [[nodiscard]] double rate_in(std::int64_t step) const {
+    return options_.rate * rate_factor(options_.schedule, step, steps_);
+  }
+  [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
+
+  void begin();
+  void resume();
+  void step();
+  at::Tensor forward(const Batch& batch);
+  void record(const Batch& batch);
+  /// Lines, evaluation and checkpoint, where they are due after a step; false if training is to end.
+  bool after_step();
+  bool log();
+  void evaluate();
+  void save();
+  void finish(bool is_done);
+  void summarise();
+  [[nodiscard]] std::string held_text() const;
+  [[nodiscard]] NamedTensors others() const;
+
+  Options options_;
+  c10::Device device_;
+  Console console_;
+  std::unique_ptr<Task> task_;
+  std::shared_ptr<models::Model> model_;
+  std::optional<torch::Session> session_;
+  std::optional<Optimizer> optimizer_;
+  std::optional<MetricsFile> metrics_;
+  std::int64_t steps_of_epoch_ = 1;
+  std::int64_t steps_ = 1;
+  std::int64_t stop_at_ = 0;
+  Progress progress_;
+  at::Tensor loss_sum_;  ///< since the last line
+  Clock::time_point began_;
+  double logged_seconds_ = 0;
+  std::int64_t logged_examples_ = 0;
+  Report report_;
+  NamedTensors batches_;
+};
+
+at::Generator generator(c10::Device device) { return at::globalContext().defaultGenerator(device); }
+
+void to_channels_last(models::Model& model) {
+  const c10::NoGradGuard no_graph;
+  for (at::Tensor& parameter : model.parameters()) {
+    if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
+Trainer::Trainer(const Options& options) : options_(options), device_(choose_device(options.device)) {
+  if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
+  session_ = make_session(options);  // a wrong preset is told before anything is loaded
+  (void)models::model_info(options.model);
+  task_ = make_task(options, device_);
+  at::manual_seed(options.seed);
+  model_ = models::make_model(task_->model_options());
+  if (!options.weights.empty()) models::load_weights(*model_, options.weights);
+  model_->to(device_);
+  if (device_.is_cuda() && task_->unit() == "images") {
+    at::globalContext().setBenchmarkCuDNN(true);
+    if (options.channels_last) to_channels_last(*model_);
+  }
+  steps_of_epoch_ = task_->batches() / options.accumulate;
+  if (steps_of_epoch_ < 1) {
+    throw WrongUsage(fmt::format("--accumulate {}: an epoch has {} batches of {} (allowed: so many at most)",
+                                 options.accumulate, task_->batches(), options.batch));
+  }
+  steps_ = options.steps > 0 ? options.steps : options.epochs * steps_of_epoch_;
+}
+
+/// What a run needs and an evaluation does not.
+void Trainer::begin() {
+  NamedTensors parameters;
+  for (const auto& item : model_->named_parameters()) parameters.emplace_back(item.key(), item.value());
+  optimizer_.emplace(options_, parameters);
+  loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  if (session_) {
+    for (const auto& item : parameters) session_->register_parameters(item.second);
+    for (const at::Tensor& buffer : model_->buffers()) session_->register_parameters(buffer);
+    if (options_.keep != "scope") torch::nn::keep_with(*model_, *session_);
+  }
+  if (!options_.output.empty()) {
+    std::filesystem::create_directories(options_.output);
+    if (!options_.resume && std::filesystem::exists(checkpoint_path(options_.output))) {
+      throw WrongUsage(fmt::format("{} is there already (allowed: --resume to go on from it, or another --output)",
+                                   checkpoint_path(options_.output)));
+    }
+  }
+  if (options_.resume) resume();
+  if (!options_.save_weights.empty()) models::save_weights(*model_, options_.save_weights);
+  metrics_.emplace(in_output(options_, options_.metrics, "metrics.jsonl"), progress_.step);
+  stop_at_ = options_.stop_after > 0 ? progress_.step + options_.stop_after : 0;
+  logged_seconds_ = progress_.seconds;
+  logged_examples_ = progress_.examples;
+}
+
+/// Random generators last: all that was made before has drawn from them.
+void Trainer::resume() {
+  const Checkpoint saved = read_checkpoint(options_.output, options_);
+  progress_ = saved.progress;
+  models::load_weights(*model_, saved.model, checkpoint_path(options_.output));
+  copy_into(optimizer_->state(), saved.optimizer, checkpoint_path(options_.output));
+  if (session_) session_->load_state(saved.session);
+  for (const auto& [name, tensor] : saved.others) {
+    if (name == "loss_sum") loss_sum_.copy_(tensor);
+    if (name == "random.cpu") generator(c10::kCPU).set_state(tensor);
+    if (name == "random.cuda" && device_.is_cuda()) generator(device_).set_state(tensor);
+  }
+  console_.say(fmt::format("going on from step {} of {}", progress_.step, steps_));
+}
+
+NamedTensors Trainer::others() const {
+  NamedTensors all{{"loss_sum", loss_sum_}, {"random.cpu", generator(c10::kCPU).get_state()}};
+  if (device_.is_cuda()) all.emplace_back("random.cuda", generator(device_).get_state());
+  return all;
+}
+
+at::Tensor Trainer::forward(const Batch& batch) {
+  const Autocast autocast(device_.type(), options_.amp);
+  if (!session_) return task_->loss(*model_, batch);
+  if (options_.keep == "layers") {
+    torch::begin_step(*session_);
+    at::Tensor loss = task_->loss(*model_, batch);
+    torch::end_step(*session_);
+    return loss;
+  }
+  const auto scope = session_->scope();
+  return task_->loss(*model_, batch);
+}
+
+void Trainer::record(const Batch& batch) {
+  if (options_.save_batches.empty()) return;
+  const std::string number = std::to_string(batches_.size() / 2);
+  batches_.emplace_back("input." + number, batch.input.cpu());
+  batches_.emplace_back("target." + number, batch.target.cpu());
+}
+
+void Trainer::step() {
+  const double rate = rate_in(progress_.step);
+  const auto parts = static_cast<double>(options_.accumulate);
+  for (std::int64_t i = 0; i < options_.accumulate; ++i) {
+    const Batch batch = task_->next();
+    record(batch);
+    const at::Tensor loss = forward(batch);
+    const at::Tensor scaled = optimizer_->loss_scale().defined() ? loss * optimizer_->loss_scale() : loss;
+    (options_.accumulate > 1 ? scaled / parts : scaled).backward();
+    loss_sum_ += loss.detach() / parts;
+    progress_.examples += batch.examples;
+  }
+  optimizer_->step(rate);
+  ++progress_.step;
+}
+
+std::string Trainer::held_text() const {
+  if (report_.bytes_after == 0) return "";
+  return fmt::format("  held {} for {}", bytes_text(report_.bytes_after), bytes_text(report_.bytes_before));
+}
+
+/// False if the loss is not finite.
+bool Trainer::log() {
+  const auto steps = static_cast<double>(progress_.step - progress_.logged_step);
+  const double loss = loss_sum_.item<double>() / steps;  // waits for the device, so that the time is right
+  const double seconds = progress_.seconds + std::chrono::duration<double>(Clock::now() - began_).count();
+  const double speed = static_cast<double>(progress_.examples - logged_examples_) / (seconds - logged_seconds_);
+  if (session_) report_ = session_->report();
+  const MemoryUse memory = memory_use(device_);
+  console_.progress(fmt::format("{} epoch {}/{}  step {}/{}  loss {:.4f}  {:.0f} {}/s  memory {}{}",
+                                bar(static_cast<double>(progress_.step) / static_cast<double>(steps_)),
+                                (progress_.step - 1) / steps_of_epoch_ + 1, (steps_ - 1) / steps_of_epoch_ + 1,
+                                progress_.step, steps_, loss, speed, task_->unit(), bytes_text(memory.now),
+                                held_text()));
+  metrics_->write({{"kind", "train"},
+                   {"step", progress_.step},
+                   {"epoch", (progress_.step - 1) / steps_of_epoch_},
+                   {"loss", loss},
+                   {"rate", rate_in(progress_.step - 1)},
+                   {"examples_per_second", speed},
+                   {"held_bytes", report_.bytes_after},
+                   {"plain_bytes", report_.bytes_before},
+                   {"memory_bytes", memory.now},
+                   {"peak_memory_bytes", memory.peak}});
+  loss_sum_.zero_();
+  progress_.logged_step = progress_.step;
+  logged_seconds_ = seconds;
+  logged_examples_ = progress_.examples;
+  return std::isfinite(loss);
+}
+
+void Trainer::evaluate() {
+  const c10::NoGradGuard no_graph;
+  const Autocast autocast(device_.type(), options_.amp);
+  model_->eval();
+  progress_.last = task_->evaluate(*model_);
+  model_->train();
+  const Metric metric = task_->metric();
+  const bool is_better =
+      !(metric.higher_is_better ? progress_.last <= progress_.best : progress_.last >= progress_.best);
+  progress_.evaluations_since_best = is_better ? 0 : progress_.evaluations_since_best + 1;
+  if (is_better) progress_.best = progress_.last;
+}
+
+void Trainer::save() {
+  if (options_.output.empty()) return;
+  Checkpoint checkpoint;
+  checkpoint.progress = progress_;
+  if (session_) checkpoint.session = session_->save_state();
+  checkpoint.model = models::state_of(*model_);
+  checkpoint.optimizer = optimizer_->state();
+  checkpoint.others = others();
+  write_checkpoint(options_.output, checkpoint, options_);
+}
+
+bool Trainer::after_step() {
+  const bool is_last = progress_.step == steps_;
+  if ((is_due(options_.log_every) || is_last) && !log()) {
+    throw std::domain_error(fmt::format("the loss is not finite after step {}", progress_.step));
+  }
+  const bool ends_epoch = is_due(steps_of_epoch_);
+  const bool evaluates = is_last || (ends_epoch && epoch() % options_.evaluate_every == 0);
+  const bool stops = interrupted_by() != 0 || progress_.step == stop_at_;
+  const bool saves =
+      is_last || stops || (options_.checkpoint_every > 0 ? is_due(options_.checkpoint_every) : ends_epoch);
+  if (!evaluates && !saves) return true;
+  synchronize(device_);
+  progress_.seconds += std::chrono::duration<double>(Clock::now() - began_).count();
+  if (evaluates) {
+    evaluate();
+    const Metric metric = task_->metric();
+    const bool is_rare = steps_of_epoch_ > 1 || is_last || is_due(options_.log_every);  // a graph's epoch is one step
+    if (is_rare)
+      console_.say(fmt::format("epoch {}: {} {:.{}f}", (progress_.step - 1) / steps_of_epoch_ + 1, metric.name,
+                               progress_.last, metric.digits));
+    metrics_->write({{"kind", "validation"}, {"step", progress_.step}, {metric.name, progress_.last}});
+  }
+  const bool has_patience = options_.patience == 0 || progress_.evaluations_since_best < options_.patience;
+  if (saves || !has_patience) save();
+  began_ = Clock::now();
+  return !stops && has_patience;
+}
+
+int Trainer::run() {
+  begin();
+  model_->train();
+  bool goes_on = progress_.step < steps_;
+  bool is_new = true;
+  began_ = Clock::now();
+  while (goes_on) {
+    const std::int64_t in_epoch = progress_.step % steps_of_epoch_;
+    if (is_new || in_epoch == 0) task_->begin_epoch(epoch(), in_epoch * options_.accumulate);
+    is_new = false;
+    step();
+    goes_on = after_step() && progress_.step < steps_;
+  }
+  const int signal = interrupted_by();
+  const bool is_done = signal == 0 || progress_.step == steps_;
+  finish(is_done);
+  return is_done ? kDone : 128 + signal;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::trunc);
+  file << text << std::flush;
+  if (!file)
+    throw std::runtime_error(fmt::format("cannot write {}: is the folder there, and the disk not full?", path));
+}
+
+/// The files of the end, and what is to be said.
+void Trainer::finish(bool is_done) {
+  for (const std::string& record : task_->skipped()) console_.say(fmt::format("left out: {}", record));
+  if (!options_.save_batches.empty()) models::write_tensors(options_.save_batches, batches_);
+  if (session_) {
+    report_ = session_->report();
+    write_text(in_output(options_, options_.report, "report.json"), report_.to_json() + "\n");
+  }
+  if (!is_done) {
+    console_.say(options_.output.empty()
+                     ? fmt::format("interrupted after step {}; without --output nothing was kept", progress_.step)
+                     : fmt::format("interrupted after step {}; --resume goes on from {}", progress_.step,
+                                   checkpoint_path(options_.output)));
+    return;
+  }
+  if (!options_.output.empty()) models::save_weights(*model_, in_output(options_, "", "weights.pt"));
+  summarise();
+}
+
+void Trainer::summarise() {
+  const Metric metric = task_->metric();
+  const MemoryUse memory = memory_use(device_);
+  const double step_seconds = progress_.seconds / static_cast<double>(std::max<std::int64_t>(progress_.step, 1));
+  const double speed = static_cast<double>(progress_.examples) / std::max(progress_.seconds, 1e-9);
+  console_.say("");
+  fmt::print("{} on {}, preset {}: {} steps on {}\n", options_.model, options_.data, options_.preset, progress_.step,
+             device_.str());
+  if (std::isfinite(progress_.last)) {
+    fmt::print("  {:<9} best {:.{}f}, last {:.{}f}\n", metric.name, progress_.best, metric.digits, progress_.last,
+               metric.digits);
+  }
+  if (report_.bytes_after > 0) {
+    fmt::print("  held      {} where plain training holds {}: {:.1f} times smaller\n", bytes_text(report_.bytes_after),
+               bytes_text(report_.bytes_before),
+               static_cast<double>(report_.bytes_before) / static_cast<double>(report_.bytes_after));
+  }
+  fmt::print("  step      {:.1f} ms, {:.0f} {}/s\n", 1e3 * step_seconds, speed, task_->unit());
+  fmt::print("  memory    {} at most\n", bytes_text(memory.peak));
+  metrics_->write({{"kind", "summary"},
+                   {"step", progress_.step},
+                   {"metric", metric.name},
+                   {"best", progress_.best},
+                   {"last", progress_.last},
+                   {"held_bytes", report_.bytes_after},
+                   {"plain_bytes", report_.bytes_before},
+                   {"step_seconds", step_seconds},
+                   {"examples_per_second", speed},
+                   {"peak_memory_bytes", memory.peak},
+                   {"skipped", task_->skipped().size()}});
+}
+
+int Trainer::evaluate_only() {
+  if (options_.weights.empty()) {
+    NamedTensors weights = read_checkpoint(options_.output, options_).model;
+    models::load_weights(*model_, weights, checkpoint_path(options_.output));
+  }
+  evaluate();
+  const Metric metric = task_->metric();
+  fmt::print("{} on {}: {} {:.{}f}\n", options_.model, options_.data, metric.name, progress_.last, metric.digits);
+  return kDone;
+}
+
+}  // namespace
+
+int train(const Options& options) {
+  Trainer trainer(options);
+  if (options.evaluate) return trainer.evaluate_only();
+  watch_interrupts();
+  try {
+    return trainer.run();
+  } catch (const std::domain_error& error) {
+    fmt::print(stderr, "actzip train: {}; a lower --lr, --clip or --amp none may help\n", error.what());
+    return kNotFinite;
+  }
+}
+
+}  // namespace actzip::train
