@@ -82,7 +82,19 @@ def test_the_picture(tmp_path):
     assert len(root.findall("{*}image")) == 4 and len(root.findall(".//{*}linearGradient")) == 4
 
 
-def shown_map():
+@pytest.mark.parametrize("channel", [0, 1])
+def test_maps_of_any_rank(channel):
+    for shape, rows in (((2, 2, 40), 1), ((2, 2, 6, 9), 6), ((2, 2, 3, 6, 9), 18)):
+        torch.manual_seed(0)
+        tensor = torch.randn(shape)
+        shown = division.shown_map(tensor, actzip.parts(tensor), 1, channel)
+        assert shown.low.shape == (rows, shape[-1])
+        assert (shown.activation.ravel() == tensor[1, channel].numpy().ravel()).all()
+        assert (shown.high == shown.activation - shown.low).all()
+        ET.fromstring(map_picture.draw("a < b", shown))
+
+
+def example():
     torch.manual_seed(0)
     x = torch.randn(1, 1, 16, 24) + torch.linspace(-3, 3, 24)
     parts = actzip.parts(x)
@@ -90,7 +102,7 @@ def shown_map():
 
 
 def test_panels_are_the_parts():
-    shown = shown_map()
+    shown = example()
     activation, low, high, restored = map_picture.panels(shown)
     assert (activation.values is shown.activation and low.values is shown.low and high.values is shown.high
             and restored.values is shown.restored)
@@ -126,7 +138,7 @@ def test_png():
     (["--preset", "convert:division"], "converted layers are not looked into"),
     (["--picture", "map.png"], r"--picture map.png \(allowed: a name that ends with .svg\)"),
     (["--site", "nowhere"], r"--site 'nowhere' \(allowed: 0: convolution.input, 1: "),
-    (["--picture", "map.svg", "--channel", "3"], r"--channel 3 \(allowed: 0 to 2 at '0: convolution.input'\)"),
+    (["--picture", "map.svg", "--channel", "3"], r"--channel 3 \(allowed: 0 to 2 at this site\)"),
 ])
 def test_refused(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -13,8 +13,10 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..parts import Parts, SiteParts, site_parts
@@ -112,13 +114,8 @@ class View:
 
     def __init__(self, bench: Bench, preset: str, drawn: str | None) -> None:
         self.drawn, self.tensor, self.parts = drawn, torch.empty(0), None
-        spec, autocast = bench.spec, bench.spec.autocast
-
-        def forward() -> torch.Tensor:
-            with torch.autocast(bench.device.type, autocast, enabled=autocast is not None):
-                return spec.loss(bench.model, *bench.data)
-
-        self.sites = site_parts(bench.model, forward, look=self._look, **presets.options_of(preset))
+        self.sites = site_parts(bench.model, lambda: bench.forward(nullcontext()), look=self._look,
+                                **presets.options_of(preset))
         if not self.sites:
             raise BenchError(f"--preset {preset}: nothing is kept by dual (allowed: division, or a codec dual)")
         if self.parts is None:
@@ -129,21 +126,23 @@ class View:
             self.drawn, self.parts = site, parts
             self.tensor = tensor.clone()  # a ReLU in place may follow
 
-    def map(self, sample: int, channel: int) -> map_picture.Map:
-        for name, value, count in zip(("--sample", "--channel"), (sample, channel), self.tensor.shape):
-            if value >= count:
-                raise BenchError(f"{name} {value} (allowed: 0 to {count - 1} at '{self.drawn}')")
 
-        def rows(values: torch.Tensor):
-            return values[sample, channel].float().flatten(0, -2).cpu().numpy().reshape(-1, values.shape[-1])
+def shown_map(tensor: torch.Tensor, parts: Parts, sample: int, channel: int) -> map_picture.Map:
+    for name, value, count in zip(("--sample", "--channel"), (sample, channel), tensor.shape):
+        if value >= count:
+            raise BenchError(f"{name} {value} (allowed: 0 to {count - 1} at this site)")
 
-        return map_picture.Map(*map(rows, (self.tensor, self.parts.low, self.parts.high, self.parts.restored)))
+    def rows(values: torch.Tensor) -> np.ndarray:
+        return values[sample, channel].float().cpu().numpy().reshape(-1, values.shape[-1])
+
+    return map_picture.Map(*map(rows, (tensor, parts.low, parts.high, parts.restored)))
 
 
 def draw(options: argparse.Namespace, view: View) -> None:
     codec = next(site.codec for site in view.sites if site.site == view.drawn)
     title = f"{options.model}, {view.drawn}, sample {options.sample}, channel {options.channel}, {codec}"
-    options.picture.write_text(map_picture.draw(title, view.map(options.sample, options.channel)))
+    shown = shown_map(view.tensor, view.parts, options.sample, options.channel)
+    options.picture.write_text(map_picture.draw(title, shown))
 
 
 def images(folder: str | None, side: int) -> tuple[str, Data]:
