@@ -16,11 +16,13 @@ import torch as _torch  # noqa: F401  (first: _C is linked against its libraries
 from . import data, nn
 from ._C import version as __version__
 from .convert import Conversion, conversion_of, convert, restore, session_of
+from .parts import Parts, SiteParts, parts, site_parts
 from .report import Report, SiteReport
 from .session import Attachment, Session, attach, compress
 from .verify import Verification, verify
 
 __all__ = [
-    "Attachment", "Conversion", "Report", "Session", "SiteReport", "Verification", "attach", "compress",
-    "conversion_of", "convert", "data", "nn", "restore", "session_of", "verify", "__version__",
+    "Attachment", "Conversion", "Parts", "Report", "Session", "SiteParts", "SiteReport", "Verification", "attach",
+    "compress", "conversion_of", "convert", "data", "nn", "parts", "restore", "session_of", "site_parts", "verify",
+    "__version__",
 ]

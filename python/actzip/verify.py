@@ -73,7 +73,7 @@ def verify(
     """
     if draws < 2:
         raise ValueError(f"verify: {draws} draws (allowed: 2 or more, to tell bias from noise)")
-    forward = batch if callable(batch) else _forward_of(model, batch)
+    forward = batch if callable(batch) else forward_of(model, batch)
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
         raise ValueError("verify: the model has no parameter that requires grad")
@@ -156,7 +156,8 @@ def _dot(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(torch.dot(a.double().flatten(), b.double().flatten()))
 
 
-def _forward_of(model: torch.nn.Module, batch: Any) -> Callable[[], Any]:
+def forward_of(model: torch.nn.Module, batch: Any) -> Callable[[], Any]:
+    """Of an input, or a tuple or mapping of inputs."""
     if isinstance(batch, Mapping):
         return lambda: model(**batch)
     return lambda: model(*batch) if isinstance(batch, Sequence) else model(batch)

@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <limits>
 
+#include "actzip/codec.hpp"
+#include "format/dual.hpp"
+
 namespace actzip {
 
 namespace {
@@ -46,6 +49,16 @@ std::optional<Dual> dual_spec(const Dual& parameters, const Shape& shape) {
   spec.last = shape.sizes[1];
   if (in_order(shape, last)) return spec;
   return std::nullopt;
+}
+
+DualBytes dual_bytes(const Dual& spec, std::int64_t elems) {
+  (void)encoded_bytes(spec, DType::f32, elems);  // refuses what has no layout
+  const format::DualLayout layout = format::dual_layout(spec, elems);
+  const format::Sections sections = format::sections(spec, format::geometry(spec, elems, {}), DType::f32);
+  const auto statistics = static_cast<std::size_t>(layout.averages_offset());
+  return {.statistics = statistics,
+          .averages = static_cast<std::size_t>(sections.stats_used) - statistics,
+          .codes = static_cast<std::size_t>(sections.codes_used)};
 }
 
 }  // namespace actzip

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "actzip/codec.hpp"
 #include "format/dual.hpp"
 #include "math/dual.hpp"
 
@@ -56,6 +61,39 @@ TEST(DualLayout, CountsRaggedBlocksAndSamplesCutShort) {
   EXPECT_EQ(cut, 17);
   EXPECT_EQ(format::block_count(layout, format::block_box(layout, 3), 140), 6 * 2);
   EXPECT_EQ(format::block_of(layout, 8 * 10 + 8), 3);
+}
+
+TEST(DualBytes, AreThoseOfTheEncoding) {
+  const Dual spec{.bits = Bits(3), .size = {1, 14, 10}, .last = 3};
+  constexpr std::int64_t kElems = 2 * 14 * 10 * 3;
+  const DualBytes bytes = dual_bytes(spec, kElems);
+  EXPECT_EQ(bytes.statistics, 2U * 3U * 4U);
+  EXPECT_EQ(bytes.averages, 2U * 3U * 4U * 2U) << "four blocks a map, at the edges ragged ones";
+  EXPECT_EQ(bytes.codes, 4U * ((kElems * 3U + 31U) / 32U));
+  const auto padded = [](std::size_t size) { return (size + 15U) / 16U * 16U; };
+  EXPECT_EQ(padded(bytes.statistics + bytes.averages) + padded(bytes.codes), encoded_bytes(spec, DType::f32, kElems));
+}
+
+TEST(DualBytes, RefusesWhatHasNoLayout) {
+  EXPECT_THROW((void)dual_bytes(Dual{}, -1), Error);
+  EXPECT_THROW((void)dual_bytes(Dual{.block = 3}, 64), Error);
+}
+
+/// Section 9 of format.md: bytes whose statistics are 0 decode to averages, with noise or without.
+TEST(DualBytes, WithoutStatisticsTheAveragesAreLeft) {
+  for (const Rounding rounding : {Rounding::stochastic, Rounding::dithered}) {
+    const Dual spec{.rounding = rounding, .block = 2, .size = {1, 2, 4}};
+    const std::array<float, 8> values = {1, 2, 10, 20, 3, 6, 30, 60};
+    const Shape shape = Shape::contiguous({8});
+    alignas(16) std::array<std::byte, 64> bytes{};
+    const ByteSpan span{bytes.data(), encoded_bytes(spec, DType::f32, 8)};
+    ASSERT_LE(span.size, bytes.size());
+    encode(spec, {values.data(), DType::f32, shape}, span, Seed(7), Stream());
+    std::fill_n(bytes.begin(), dual_bytes(spec, 8).statistics, std::byte{0});
+    std::array<float, 8> low{};
+    decode(spec, span, {low.data(), DType::f32, shape}, Seed(7), Stream());
+    EXPECT_EQ(low, (std::array<float, 8>{3, 3, 30, 30, 3, 3, 30, 30})) << to_string(rounding);
+  }
 }
 
 TEST(DualArithmetic, AveragesAreBf16AndNeverMinusZero) {

@@ -17,6 +17,7 @@
 #include "actzip/policy.hpp"
 #include "actzip/registry.hpp"
 #include "actzip/torch.hpp"
+#include "actzip/torch_parts.hpp"
 #include "actzip/version.hpp"
 #include "engine.hpp"
 #include "layers.hpp"
@@ -257,6 +258,28 @@ py::object sample_factors(const Session& session) {
   return factors.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(factors)) : py::none();
 }
 
+/// Site and codec of what the pack hook gave; None if it holds no codes.
+std::optional<std::pair<std::string, std::string>> kept_as(py::handle packed) {
+  const auto* value = capsule_value<Packed>(packed.ptr(), kPackedCapsule);
+  if (value == nullptr) throw py::error_already_set();
+  if (!value->is_encoded()) return std::nullopt;
+  return std::pair(value->site(), to_string(value->encoding().spec));
+}
+
+/// (low, high, restored, bytes of the low part, bytes of the high part).
+std::tuple<at::Tensor, at::Tensor, at::Tensor, std::size_t, std::size_t> take_apart_by(const at::Tensor& tensor,
+                                                                                       const std::string& codec,
+                                                                                       std::uint64_t seed) {
+  const CodecSpec spec = parse_spec(codec);
+  const auto* dual = std::get_if<Dual>(&spec);
+  if (dual == nullptr) {
+    throw Error(ErrorCode::invalid_spec,
+                "'" + codec + "' has no two parts (allowed: " + std::string(codec_info(Dual{}).grammar) + ")");
+  }
+  const Parts parts = take_apart(tensor, *dual, seed);
+  return {parts.low, parts.high, parts.restored, parts.low_bytes, parts.high_bytes};
+}
+
 /// The rows of the default policy as text, in their order: (operators, slots, reason).
 std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
   std::vector<std::tuple<std::string, std::string, std::string>> rows;
@@ -343,6 +366,8 @@ PYBIND11_MODULE(_C, module) {
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
   module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
   module.def("stop_listening", &stop_listening);
+  module.def("kept_as", &kept_as);
+  module.def("take_apart", &take_apart_by, py::arg("tensor"), py::arg("codec"), py::arg("seed"));
   module.def("policy_rows", &policy_rows);
   module.def("levels", &level_table);
   bind_layers(module);

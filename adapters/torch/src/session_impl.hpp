@@ -38,6 +38,8 @@ class Packed {
   [[nodiscard]] bool is_encoded() const { return kept_.how == Keep::encoded; }
   /// Whether it restores the source that it was packed with, from which the tensor is to be computed.
   [[nodiscard]] bool is_derived() const { return kept_.derived; }
+  /// Name of the site that keeps it, as in the report. Requires is_encoded().
+  [[nodiscard]] const std::string& site() const { return *kept_.site; }
   /// What an observed step tries out in it, if anything.
   [[nodiscard]] std::optional<TriedSave> tried() const;
   /// The bytes themselves, of the source if it is derived; on the current stream. Requires is_encoded().

@@ -4,10 +4,11 @@ import argparse
 import sys
 
 from . import __doc__ as purpose
-from . import fidelity, plan, sensitivity, train
+from . import division, fidelity, plan, sensitivity, train
 from .errors import BenchError
 
-COMMANDS = {"fidelity": fidelity, "train": train, "sensitivity": sensitivity, "plan": plan}
+COMMANDS = {"fidelity": fidelity, "train": train, "sensitivity": sensitivity, "plan": plan,
+            "division": division}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BenchError
+from ..svg import check_path
 from ..tasks import Task
 from .processes import Job
 from .training import PLAIN
@@ -16,10 +17,7 @@ from .training import PLAIN
 
 def check(path: Path) -> None:
     """Whether it can be drawn, asked before hours of training."""
-    if path.suffix != ".svg":
-        raise BenchError(f"--picture {path} (allowed: a name that ends with .svg)")
-    if not path.parent.is_dir():
-        raise BenchError(f"--picture {path}: no folder {path.parent}")
+    check_path(path)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
