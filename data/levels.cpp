@@ -25,30 +25,34 @@ template <bool kFlip>
 }
 
 template <bool kFlip>
-[[gnu::always_inline]] inline void spread(const std::uint8_t* pixels, std::size_t count, const Levels& levels,
-                                          float* target, std::size_t plane) {
-  std::size_t x = 0;
-  for (; x + 4 <= count; x += 4) {
-    const Words4 words = four_pixels<kFlip>(pixels + 3 * (kFlip ? count - 4 - x : x));
-    for (std::size_t c = 0; c < 3; ++c) {
-      const Words4 values = (words >> static_cast<int>(8 * c)) & 255;
-      const Floats4 floats = __builtin_convertvector(values, Floats4) * levels.gain[c] + levels.offset[c];
-      std::memcpy(target + c * plane + x, &floats, sizeof(floats));
+[[gnu::always_inline]] inline void spread(const std::uint8_t* pixels, std::size_t stride, std::size_t size,
+                                          const Levels& given, float* target) {
+  const Levels levels = given;  // `target` might be part of it otherwise, and each store would read it again
+  const std::size_t plane = size * size;
+  for (std::size_t y = 0; y < size; ++y, pixels += stride, target += size) {
+    std::size_t x = 0;
+    for (; x + 4 <= size; x += 4) {
+      const Words4 words = four_pixels<kFlip>(pixels + 3 * (kFlip ? size - 4 - x : x));
+      for (std::size_t c = 0; c < 3; ++c) {
+        const Words4 values = (words >> static_cast<int>(8 * c)) & 255;
+        const Floats4 floats = __builtin_convertvector(values, Floats4) * levels.gain[c] + levels.offset[c];
+        std::memcpy(target + c * plane + x, &floats, sizeof(floats));
+      }
     }
-  }
-  for (; x < count; ++x) {
-    const std::uint8_t* pixel = pixels + 3 * (kFlip ? count - 1 - x : x);
-    for (std::size_t c = 0; c < 3; ++c) {
-      target[c * plane + x] = static_cast<float>(pixel[c]) * levels.gain[c] + levels.offset[c];
+    for (; x < size; ++x) {
+      const std::uint8_t* pixel = pixels + 3 * (kFlip ? size - 1 - x : x);
+      for (std::size_t c = 0; c < 3; ++c) {
+        target[c * plane + x] = static_cast<float>(pixel[c]) * levels.gain[c] + levels.offset[c];
+      }
     }
   }
 }
 
 }  // namespace
 
-ACTZIP_CLONES void spread_row(const std::uint8_t* pixels, std::size_t count, bool flip, const Levels& levels,
-                              float* target, std::size_t plane) {
-  flip ? spread<true>(pixels, count, levels, target, plane) : spread<false>(pixels, count, levels, target, plane);
+ACTZIP_CLONES void spread_pixels(const std::uint8_t* pixels, std::size_t stride, std::size_t size, bool flip,
+                                 const Levels& levels, float* target) {
+  flip ? spread<true>(pixels, stride, size, levels, target) : spread<false>(pixels, stride, size, levels, target);
 }
 
 }  // namespace actzip::data

@@ -21,10 +21,10 @@ struct Levels {
   std::array<float, 3> offset = {0.0F, 0.0F, 0.0F};
 };
 
-/// Pixels that lie side by side, as three rows that lie `plane` apart, from right to left if `flip`. Reads
-/// kReadPast bytes more than it uses.
+/// size x size pixels, in rows that lie `stride` bytes apart, as [3, size, size]; from right to left if `flip`. Reads
+/// kReadPast bytes after the last pixel.
 constexpr std::size_t kReadPast = 4;
-void spread_row(const std::uint8_t* pixels, std::size_t count, bool flip, const Levels& levels, float* target,
-                std::size_t plane);
+void spread_pixels(const std::uint8_t* pixels, std::size_t stride, std::size_t size, bool flip, const Levels& levels,
+                   float* target);
 
 }  // namespace actzip::data

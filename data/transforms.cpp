@@ -120,8 +120,8 @@ void ImagePipeline::apply(const Image& image, Draws draws, std::span<float> out)
   scales ? scale_window(image, draws, out) : copy_window(image, draws, out);
 }
 
-/// Whole pixels, moved: nothing is scaled. Each row is copied between its padding, and read from where the window
-/// begins.
+/// Whole pixels, moved: nothing is scaled. Each row of the window is copied between its padding, then all are read from
+/// where the window begins.
 void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float> out) const {
   const int size = transform_.size;
   if (image.height != size || image.width != size) {
@@ -136,19 +136,15 @@ void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float
   const bool reflect = transform_.crop == Crop::reflect_padded;
 
   const auto side = static_cast<std::size_t>(size);
-  std::vector<std::uint8_t> memory(3 * (side + 2 * static_cast<std::size_t>(padding)) + kReadPast);  // black at first
-  const std::span line = std::span(memory).first(memory.size() - kReadPast);
+  const std::size_t stride = 3 * (side + 2 * static_cast<std::size_t>(padding));
+  std::vector<std::uint8_t> rows(side * stride + kReadPast);  // black at first
   for (int y = 0; y < size; ++y) {
     const int source_y = reflect ? mirrored(top + y, size) : top + y;
-    float* target = out.data() + static_cast<std::size_t>(y) * side;
-    if (source_y < 0 || source_y >= size) {
-      for (std::size_t c = 0; c < 3; ++c) std::fill_n(target + c * side * side, side, levels_.offset[c]);
-      continue;
-    }
+    if (source_y < 0 || source_y >= size) continue;
     const std::uint8_t* row = image.rgb.data() + static_cast<std::size_t>(source_y) * side * 3;
-    pad_row({row, 3 * side}, padding, reflect, line);
-    spread_row(line.data() + std::size_t{3} * left, side, flip, levels_, target, side * side);
+    pad_row({row, 3 * side}, padding, reflect, std::span(rows).subspan(static_cast<std::size_t>(y) * stride, stride));
   }
+  spread_pixels(rows.data() + std::size_t{3} * left, stride, side, flip, levels_, out.data());
 }
 
 void ImagePipeline::scale_window(const Image& image, Draws draws, std::span<float> out) const {
