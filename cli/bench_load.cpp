@@ -65,7 +65,8 @@ data::ImageTransform choose_transform(const data::ImageSource& source, data::Spl
   return data::imagenet_transform(split, size > 0 ? size : 224);
 }
 
-/// Images a second of `threads` that read and decode the same records, and do nothing else.
+/// Images a second of `threads` that read and decode the same records whole, at the size that the loader takes, and do
+/// nothing else.
 double decode_alone(const data::ImageSource& source, const data::ImagePipeline& pipeline, int threads,
                     std::uint64_t epoch, const std::vector<std::size_t>& records) {
   const auto begin = std::chrono::steady_clock::now();
@@ -76,7 +77,9 @@ double decode_alone(const data::ImageSource& source, const data::ImagePipeline& 
       workers.emplace_back([&] {
         for (std::size_t at = next++; at < records.size(); at = next++) {
           try {
-            (void)source.read(records[at], pipeline.decode_hint({0, epoch, records[at]}));
+            data::DecodeHint hint = pipeline.decode_hint({0, epoch, records[at]});
+            hint.part = nullptr;
+            (void)source.read(records[at], hint);
           } catch (const data::DamagedRecord&) {
             continue;  // the loader skips it too
           }
@@ -160,9 +163,10 @@ void add_bench_load(CLI::App& bench, Action& action) {
       ->check(CLI::Range(1, 10000))
       ->type_name("N");
   command->footer(
-      "Decoding alone is as many threads that read and decode the same images and do nothing else. Loading also "
-      "crops,\n"
-      "scales, flips, normalises, and puts batches in order. Memory is that of the process after each epoch.\n\n"
+      "Decoding alone is as many threads that read and decode the same images, whole, and do nothing else. "
+      "Loading\n"
+      "also crops, scales, flips, normalises, and puts batches in order. Memory is that of the process after each "
+      "epoch.\n\n"
       "Examples:\n"
       "  actzip bench load shapes\n"
       "  actzip bench load imagenet --threads 16 --batches 200\n"

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,22 @@
 
 namespace actzip::data {
 
-/// Rows from top to bottom, pixels from left to right, red, green and blue of each.
-struct Image {
+/// Some rows and columns of an image.
+struct Region {
+  int top = 0;
+  int left = 0;
   int height = 0;
   int width = 0;
-  std::vector<std::uint8_t> rgb;
+};
+
+/// Rows from top to bottom, pixels from left to right, red, green and blue of each.
+struct Image {
+  int height = 0;  ///< of the whole image, as is the width
+  int width = 0;
+  std::vector<std::uint8_t> rgb;    ///< of held() alone
+  std::optional<Region> part = {};  ///< that was decoded; without it, all was
+
+  [[nodiscard]] Region held() const { return part.value_or(Region{0, 0, height, width}); }
 };
 
 struct Example {
@@ -23,10 +36,13 @@ struct Example {
   std::int64_t label = 0;
 };
 
-/// The shorter side that is wanted: a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is no smaller.
+/// What is wanted of an image. A source may give more.
 struct DecodeHint {
   static constexpr int kFullSize = 0;
-  int at_least = kFullSize;
+  int at_least = kFullSize;  ///< its shorter side: a JPEG is decoded at 1/2, 1/4 or 1/8 where that is no smaller
+
+  /// The region that is wanted of an image of the size that it is decoded to; nothing: all of it.
+  std::function<Region(int height, int width)> part = {};
 };
 
 /// A data set. All of it may be called from several threads at once.

@@ -53,6 +53,7 @@ class Decompressor {
     const bool four = state_.jpeg_color_space == JCS_CMYK || state_.jpeg_color_space == JCS_YCCK;
     state_.out_color_space = four ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&state_);
+    end_ = state_.output_height;
     return {static_cast<int>(state_.output_height), static_cast<int>(state_.output_width)};
   }
 
@@ -61,20 +62,46 @@ class Decompressor {
   /// Adobe's programs write how much ink is not there.
   [[nodiscard]] bool inverted() const { return state_.saw_Adobe_marker != 0; }
 
+  /// After prepare(), if not all is wanted. Gives what read_rows() will read: with a margin, since libjpeg interpolates
+  /// colours between blocks, and from the beginning of a block.
+  Region cut(const Region& wanted) {
+    if (setjmp(jump_) != 0) fail();
+    const auto block = static_cast<JDIMENSION>(DCTSIZE) / state_.scale_denom;
+    const Span rows = with_margin(wanted.top, wanted.height, block * state_.max_v_samp_factor, state_.output_height);
+    Span columns = with_margin(wanted.left, wanted.width, block * state_.max_h_samp_factor, state_.output_width);
+    jpeg_crop_scanline(&state_, &columns.begin, &columns.length);
+    jpeg_skip_scanlines(&state_, rows.begin);
+    begin_ = rows.begin;
+    end_ = rows.begin + rows.length;
+    return {static_cast<int>(rows.begin), static_cast<int>(columns.begin), static_cast<int>(rows.length),
+            static_cast<int>(columns.length)};
+  }
+
   void read_rows(std::uint8_t* pixels) {
     if (setjmp(jump_) != 0) fail();
     const std::size_t row_bytes = static_cast<std::size_t>(state_.output_width) * (four_channels() ? 4 : 3);
     constexpr std::size_t kRowsAtOnce = 8;  // libjpeg gives at most that many at a time
-    while (state_.output_scanline < state_.output_height) {
+    while (state_.output_scanline < end_) {
       std::array<JSAMPROW, kRowsAtOnce> rows;
-      for (std::size_t i = 0; i < kRowsAtOnce; ++i) rows[i] = pixels + (state_.output_scanline + i) * row_bytes;
-      jpeg_read_scanlines(&state_, rows.data(),
-                          std::min<JDIMENSION>(kRowsAtOnce, state_.output_height - state_.output_scanline));
+      for (std::size_t i = 0; i < kRowsAtOnce; ++i)
+        rows[i] = pixels + (state_.output_scanline - begin_ + i) * row_bytes;
+      jpeg_read_scanlines(&state_, rows.data(), std::min<JDIMENSION>(kRowsAtOnce, end_ - state_.output_scanline));
     }
-    jpeg_finish_decompress(&state_);
+    if (end_ == state_.output_height) jpeg_finish_decompress(&state_);
   }
 
  private:
+  struct Span {
+    JDIMENSION begin, length;
+  };
+
+  /// One `block` more at each side, as far as there is one; begins where a block does.
+  static Span with_margin(int begin, int length, JDIMENSION block, JDIMENSION limit) {
+    const auto first = static_cast<JDIMENSION>(begin) / block;
+    const JDIMENSION start = first > 0 ? (first - 1) * block : 0;
+    return {start, std::min(static_cast<JDIMENSION>(begin + length) + block, limit) - start};
+  }
+
   static Decompressor& self(j_common_ptr state) { return *static_cast<Decompressor*>(state->client_data); }
 
   [[noreturn]] void leave() { std::longjmp(jump_, 1); }
@@ -89,6 +116,8 @@ class Decompressor {
   const std::string& name_;
   jpeg_decompress_struct state_ = {};
   jpeg_error_mgr errors_ = {};
+  JDIMENSION begin_ = 0;  ///< the first row that read_rows() reads
+  JDIMENSION end_ = 0;    ///< the one after its last
   std::jmp_buf jump_ = {};
 };
 
@@ -98,6 +127,12 @@ unsigned denominator_for(const JpegSize& size, const DecodeHint& hint) {
   const auto shorter = static_cast<unsigned>(std::min(size.height, size.width));
   while (denominator < 8 && shorter / (2 * denominator) >= static_cast<unsigned>(hint.at_least)) denominator *= 2;
   return denominator;
+}
+
+/// Whether the marker of the end is there. Where it is not, the file may have been cut, and only decoding all of it
+/// tells.
+bool has_end(Bytes bytes) {
+  return bytes.size() >= 2 && bytes[bytes.size() - 2] == 0xff && bytes[bytes.size() - 1] == JPEG_EOI;
 }
 
 void ink_to_light(const std::vector<std::uint8_t>& cmyk, bool inverted, std::vector<std::uint8_t>& rgb) {
@@ -120,7 +155,9 @@ Image decode_jpeg(Bytes bytes, const DecodeHint& hint, const std::string& name) 
   }
   const JpegSize size = decompressor.prepare(denominator_for(full, hint));
   Image image{size.height, size.width, {}};
-  const std::size_t pixels = static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.width);
+  if (hint.part && has_end(bytes)) image.part = decompressor.cut(hint.part(size.height, size.width));
+  const Region held = image.held();
+  const std::size_t pixels = static_cast<std::size_t>(held.height) * static_cast<std::size_t>(held.width);
   image.rgb.resize(3 * pixels);
   if (!decompressor.four_channels()) {
     decompressor.read_rows(image.rgb.data());

@@ -1,45 +1,57 @@
 #include "resample.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-// Compiled once for AVX2 and once for any machine; nothing is fused (CMakeLists.txt), so both give the same numbers.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define ACTZIP_CLONES [[gnu::target_clones("avx2", "default")]]
-#else
-#define ACTZIP_CLONES
-#endif
-
 namespace actzip::data {
 namespace {
 
-/// Along one side: the pixels that each pixel of the result is a mean of, as many for all.
+/// Along one side: a triangle for each pixel of the result.
+struct Filter {
+  Filter(double window_begin, double length, int size, int limit_)
+      : begin(window_begin),
+        scale(length / size),
+        reach(std::max(scale, 1.0)),
+        limit(limit_),
+        count(std::min(limit, static_cast<int>(std::floor(2.0 * reach)) + 1)) {}
+
+  [[nodiscard]] double centre(int i) const { return begin + (i + 0.5) * scale; }
+  [[nodiscard]] int wanted(int i) const { return static_cast<int>(std::floor(centre(i) - reach + 0.5)); }
+  [[nodiscard]] int first(int i) const { return std::clamp(wanted(i), 0, limit - count); }  ///< of `count` pixels
+
+  double begin;
+  double scale;
+  double reach;  ///< half the width of the triangle
+  int limit;     ///< pixels that there are
+  int count;
+};
+
+/// The pixels that each pixel of the result is a mean of, as many for all.
 struct Taps {
   std::size_t count = 0;
   std::vector<std::size_t> begin;
   std::vector<float> weights;  ///< [size, count]; the sum of each row is 1
 };
 
-Taps taps_of(double begin, double length, int size, int limit) {
-  const double scale = length / size;
-  const double reach = std::max(scale, 1.0);  // half the width of the triangle
+Taps taps_of(const Filter& filter, int size) {
   Taps taps;
-  taps.count = static_cast<std::size_t>(std::min(limit, static_cast<int>(std::floor(2.0 * reach)) + 1));
+  taps.count = static_cast<std::size_t>(filter.count);
   std::vector<double> row(taps.count);
   for (int i = 0; i < size; ++i) {
-    const double centre = begin + (i + 0.5) * scale;
-    const int wanted = static_cast<int>(std::floor(centre - reach + 0.5));
-    const int first = std::clamp(wanted, 0, limit - static_cast<int>(taps.count));
+    const double centre = filter.centre(i);
+    const int first = filter.first(i);
     double sum = 0.0;
     for (std::size_t k = 0; k < taps.count; ++k) {
-      row[k] = std::max(0.0, 1.0 - std::abs(first + static_cast<double>(k) + 0.5 - centre) / reach);
+      row[k] = std::max(0.0, 1.0 - std::abs(first + static_cast<double>(k) + 0.5 - centre) / filter.reach);
       sum += row[k];
     }
     if (sum == 0.0) {  // outside the image: the pixel nearest to it
-      (wanted < first ? row.front() : row.back()) = 1.0;
+      (filter.wanted(i) < first ? row.front() : row.back()) = 1.0;
       sum = 1.0;
     }
     taps.begin.push_back(static_cast<std::size_t>(first));
@@ -113,15 +125,39 @@ auto mix_columns_of(std::size_t count) {
   }
 }
 
+void check_held(const Region& held, const Region& seen) {
+  const auto within = [](int begin, int length, int outer_begin, int outer_length) {
+    return begin >= outer_begin && begin + length <= outer_begin + outer_length;
+  };
+  if (within(seen.top, seen.height, held.top, held.height) && within(seen.left, seen.width, held.left, held.width)) {
+    return;
+  }
+  throw DataError(fmt::format("{} x {} pixels from column {} and row {} of an image (decoded: {} x {} from {} and {})",
+                              seen.width, seen.height, seen.left, seen.top, held.width, held.height, held.left,
+                              held.top));
+}
+
 }  // namespace
+
+Region seen_by(const Window& window, int size, int height, int width) {
+  const Filter rows(window.top, window.height, size, height);
+  const Filter columns(window.left, window.width, size, width);
+  const int top = rows.first(0);
+  const int left = columns.first(0);
+  return {top, left, rows.first(size - 1) + rows.count - top, columns.first(size - 1) + columns.count - left};
+}
 
 void resample(const Image& image, const Window& window, int size, bool flip, const Levels& levels,
               std::span<float> out) {
-  const Taps rows = taps_of(window.top, window.height, size, image.height);
-  const Taps columns = taps_of(window.left, window.width, size, image.width);
+  check_held(image.held(), seen_by(window, size, image.height, image.width));
+  const Taps rows = taps_of({window.top, window.height, size, image.height}, size);
+  const Taps columns = taps_of({window.left, window.width, size, image.width}, size);
   const std::size_t first = columns.begin.front();
   const std::size_t seen = columns.begin.back() + columns.count - first;
-  const std::size_t stride = 3 * static_cast<std::size_t>(image.width);
+  const Region held = image.held();
+  const auto top = static_cast<std::size_t>(held.top);
+  const std::size_t left = first - static_cast<std::size_t>(held.left);
+  const std::size_t stride = 3 * static_cast<std::size_t>(held.width);
 
   std::vector<float> row(3 * seen + 1);  // a pixel reads one float more than it has
   const auto side = static_cast<std::size_t>(size);
@@ -129,7 +165,7 @@ void resample(const Image& image, const Window& window, int size, bool flip, con
   const std::vector<Pixel> weights = pixel_weights(columns, levels);
   const Pixel offset = {levels.offset[0], levels.offset[1], levels.offset[2], 0.0F};
   for (std::size_t y = 0; y < side; ++y) {
-    mix_rows(image.rgb.data() + rows.begin[y] * stride + 3 * first, stride, rows.weights.data() + y * rows.count,
+    mix_rows(image.rgb.data() + (rows.begin[y] - top) * stride + 3 * left, stride, rows.weights.data() + y * rows.count,
              rows.count, row.data(), 3 * seen);
     mix(row.data(), columns, weights.data(), offset, flip, out.data() + y * side, side * side);
   }

@@ -1,10 +1,10 @@
 // Part of an image in another size.
 #pragma once
 
-#include <array>
 #include <span>
 
 #include "images.hpp"
+#include "levels.hpp"
 
 namespace actzip::data {
 
@@ -16,15 +16,12 @@ struct Window {
   double width = 0.0;
 };
 
-/// What becomes of a value: value * gain + offset, channel by channel.
-struct Levels {
-  std::array<float, 3> gain = {1.0F, 1.0F, 1.0F};
-  std::array<float, 3> offset = {0.0F, 0.0F, 0.0F};
-};
+/// The pixels that resample() reads for the window, in an image of that size.
+Region seen_by(const Window& window, int size, int height, int width);
 
 /// Scales the window to size x size by a triangle filter that is wide enough to alias nothing, so each pixel is a mean
 /// over those it stands for. Gives [3, size, size]. Where the window leaves the image, the pixels of the edge are all
-/// there is. `flip` exchanges left and right.
+/// there is. `flip` exchanges left and right. Throws DataError if seen_by() is not held by the image.
 void resample(const Image& image, const Window& window, int size, bool flip, const Levels& levels,
               std::span<float> out);
 

@@ -23,11 +23,6 @@ int resized_side(const ImageTransform& transform) {
   return transform.resize > 0 ? transform.resize : transform.size * 8 / 7;
 }
 
-/// What a byte becomes: (byte - 255 mean) / (255 deviation), as float rounds it.
-float normalised(float value, const ImageTransform& transform, std::size_t channel) {
-  return (value - transform.mean[channel] * 255.0F) / (transform.deviation[channel] * 255.0F);
-}
-
 /// Where a pixel outside is mirrored to; `length` is above the padding.
 int mirrored(int at, int length) {
   if (at < 0) return -at;
@@ -49,17 +44,17 @@ float draw_area(Draws& draws) { return draws.between(kLeastArea, 1.0F); }
 
 /// A window of that share of the image. The area is drawn once, so that decode_hint() knows it before the image is
 /// read; then shapes for it until one fits. If none does, as much of the middle as the widest or highest shape allows.
-Window random_window(const Image& image, Draws& draws) {
-  const auto height = static_cast<float>(image.height);
-  const auto width = static_cast<float>(image.width);
+Window random_window(int image_height, int image_width, Draws& draws) {
+  const auto height = static_cast<float>(image_height);
+  const auto width = static_cast<float>(image_width);
   const float area = draw_area(draws) * height * width;
   for (int i = 0; i < kShapesTried; ++i) {
     const float ratio = std::exp(draws.between(-std::log(kWidest), std::log(kWidest)));
     const int w = static_cast<int>(std::lround(std::sqrt(area * ratio)));
     const int h = static_cast<int>(std::lround(std::sqrt(area / ratio)));
-    if (w < 1 || h < 1 || w > image.width || h > image.height) continue;
-    const auto top = static_cast<double>(draws.below(static_cast<std::uint32_t>(image.height - h + 1)));
-    const auto left = static_cast<double>(draws.below(static_cast<std::uint32_t>(image.width - w + 1)));
+    if (w < 1 || h < 1 || w > image_width || h > image_height) continue;
+    const auto top = static_cast<double>(draws.below(static_cast<std::uint32_t>(image_height - h + 1)));
+    const auto left = static_cast<double>(draws.below(static_cast<std::uint32_t>(image_width - w + 1)));
     return {top, left, static_cast<double>(h), static_cast<double>(w)};
   }
   const double w = std::min(width, std::round(height * kWidest));
@@ -98,9 +93,8 @@ void check(const ImageTransform& transform) {
 ImagePipeline::ImagePipeline(const ImageTransform& transform) : transform_(transform) {
   check(transform_);
   for (std::size_t c = 0; c < 3; ++c) {
-    for (std::size_t value = 0; value < 256; ++value) {
-      levels_[c][value] = normalised(static_cast<float>(value), transform_, c);
-    }
+    levels_.gain[c] = 1.0F / (255.0F * transform_.deviation[c]);
+    levels_.offset[c] = -transform_.mean[c] / transform_.deviation[c];
   }
 }
 
@@ -112,9 +106,13 @@ std::size_t ImagePipeline::image_elems() const {
 DecodeHint ImagePipeline::decode_hint(Draws draws) const {
   if (transform_.crop == Crop::centre) return {resized_side(transform_)};
   if (transform_.crop != Crop::random_resized) return {};
+  Draws area_draws = draws;
   // The shorter side of a window of this area is no less than size if that of the image is no less than this.
-  const float shorter = static_cast<float>(transform_.size) / std::sqrt(draw_area(draws) / kWidest);
-  return {static_cast<int>(std::ceil(shorter))};
+  const float shorter = static_cast<float>(transform_.size) / std::sqrt(draw_area(area_draws) / kWidest);
+  return {static_cast<int>(std::ceil(shorter)), [this, draws](int height, int width) {
+            Draws window_draws = draws;
+            return seen_by(random_window(height, width, window_draws), transform_.size, height, width);
+          }};
 }
 
 void ImagePipeline::apply(const Image& image, Draws draws, std::span<float> out) const {
@@ -122,8 +120,8 @@ void ImagePipeline::apply(const Image& image, Draws draws, std::span<float> out)
   scales ? scale_window(image, draws, out) : copy_window(image, draws, out);
 }
 
-/// Whole pixels, moved: nothing is scaled. Each row is copied between its padding, and read from where the window
-/// begins.
+/// Whole pixels, moved: nothing is scaled. Each row of the window is copied between its padding, then all are read from
+/// where the window begins.
 void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float> out) const {
   const int size = transform_.size;
   if (image.height != size || image.width != size) {
@@ -138,34 +136,22 @@ void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float
   const bool reflect = transform_.crop == Crop::reflect_padded;
 
   const auto side = static_cast<std::size_t>(size);
-  std::vector<std::uint8_t> line(3 * (side + 2 * static_cast<std::size_t>(padding)));  // black at first
+  const std::size_t stride = 3 * (side + 2 * static_cast<std::size_t>(padding));
+  std::vector<std::uint8_t> rows(side * stride + kReadPast);  // black at first
   for (int y = 0; y < size; ++y) {
     const int source_y = reflect ? mirrored(top + y, size) : top + y;
-    float* target = out.data() + static_cast<std::size_t>(y) * side;
-    if (source_y < 0 || source_y >= size) {
-      for (std::size_t c = 0; c < 3; ++c) std::fill_n(target + c * side * side, side, levels_[c][0]);
-      continue;
-    }
+    if (source_y < 0 || source_y >= size) continue;
     const std::uint8_t* row = image.rgb.data() + static_cast<std::size_t>(source_y) * side * 3;
-    pad_row({row, 3 * side}, padding, reflect, line);
-    const std::uint8_t* pixel = line.data() + std::size_t{3} * (left + (flip ? side - 1 : 0));
-    const std::ptrdiff_t step = flip ? -3 : 3;
-    for (std::size_t x = 0; x < side; ++x, pixel += step) {
-      for (std::size_t c = 0; c < 3; ++c) target[c * side * side + x] = levels_[c][pixel[c]];
-    }
+    pad_row({row, 3 * side}, padding, reflect, std::span(rows).subspan(static_cast<std::size_t>(y) * stride, stride));
   }
+  spread_pixels(rows.data() + std::size_t{3} * left, stride, side, flip, levels_, out.data());
 }
 
 void ImagePipeline::scale_window(const Image& image, Draws draws, std::span<float> out) const {
-  const Window part =
-      transform_.crop == Crop::random_resized ? random_window(image, draws) : centre_window(transform_, image);
+  const Window part = transform_.crop == Crop::random_resized ? random_window(image.height, image.width, draws)
+                                                              : centre_window(transform_, image);
   const bool flip = transform_.flip && draws.below(2) == 1;
-  Levels levels;
-  for (std::size_t c = 0; c < 3; ++c) {
-    levels.gain[c] = 1.0F / (255.0F * transform_.deviation[c]);
-    levels.offset[c] = -transform_.mean[c] / transform_.deviation[c];
-  }
-  resample(image, part, transform_.size, flip, levels, out);
+  resample(image, part, transform_.size, flip, levels_, out);
 }
 
 ImageTransform cifar10_transform(Split split) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "images.hpp"
+#include "levels.hpp"
 #include "random.hpp"
 
 namespace actzip::data {
@@ -44,8 +45,8 @@ class ImagePipeline {
   [[nodiscard]] const ImageTransform& transform() const { return transform_; }
   [[nodiscard]] std::size_t image_elems() const;  ///< 3 * size * size
 
-  /// How large the image must be decoded so that nothing of its crop is lost; apply() with the same draws makes that
-  /// crop.
+  /// How large the image must be decoded so that nothing of its crop is lost, and which part of it if it is cropped at
+  /// random; apply() with the same draws makes that crop. To be used while the pipeline is there.
   [[nodiscard]] DecodeHint decode_hint(Draws draws) const;
 
   /// Fills `out`, image_elems() of it, channel by channel. Throws DataError if Crop::none or a padded one meets an
@@ -57,7 +58,7 @@ class ImagePipeline {
   void scale_window(const Image& image, Draws draws, std::span<float> out) const;
 
   ImageTransform transform_;
-  std::array<std::array<float, 256>, 3> levels_;  ///< what each byte of a channel becomes
+  Levels levels_;
 };
 
 }  // namespace actzip::data

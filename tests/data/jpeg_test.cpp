@@ -80,6 +80,70 @@ TEST(JpegTest, any_wrong_byte_gives_an_image_or_damage_and_nothing_worse) {
   }
 }
 
+/// That each region of many has the pixels that it has in the whole image.
+void check_parts(const std::vector<std::uint8_t>& jpeg, int at_least) {
+  const Image whole = decode_jpeg(jpeg, {at_least}, "x");
+  Draws draws(0, 1, 0);
+  const auto length_of = [&](int side) { return 1 + static_cast<int>(draws.below(static_cast<std::uint32_t>(side))); };
+  for (int i = 0; i < 60; ++i) {
+    Region wanted{0, 0, length_of(whole.height), length_of(whole.width)};
+    wanted.top = length_of(whole.height - wanted.height + 1) - 1;
+    wanted.left = length_of(whole.width - wanted.width + 1) - 1;
+    const auto part = [&](int height, int width) {
+      EXPECT_TRUE(height == whole.height && width == whole.width);
+      return wanted;
+    };
+    const Image found = decode_jpeg(jpeg, {at_least, part}, "x");
+    const Region held = found.held();
+    ASSERT_EQ(found.rgb.size(), 3U * static_cast<std::size_t>(held.height * held.width));
+    ASSERT_TRUE(held.top <= wanted.top && held.left <= wanted.left);
+    ASSERT_GE(held.top + held.height, wanted.top + wanted.height);
+    ASSERT_GE(held.left + held.width, wanted.left + wanted.width);
+    const auto row = [&](const Image& image, int y) {
+      const Region& in = image.held();
+      const auto begin = image.rgb.begin() + 3 * ((y - in.top) * in.width + wanted.left - in.left);
+      return std::vector<std::uint8_t>(begin, begin + 3 * wanted.width);
+    };
+    for (int y = wanted.top; y < wanted.top + wanted.height; ++y) {
+      ASSERT_EQ(row(found, y), row(whole, y)) << "row " << y << " of " << wanted.height << " x " << wanted.width
+                                              << " from " << wanted.top << ", " << wanted.left;
+    }
+  }
+}
+
+TEST(JpegTest, a_part_has_the_pixels_of_the_whole) {
+  const Image image = test::noisy_image(203, 171);
+  for (const int at_least : {DecodeHint::kFullSize, 85, 42, 21}) {
+    for (const bool progressive : {false, true}) {
+      for (const auto& [columns, rows] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}}) {
+        SCOPED_TRACE(testing::Message() << at_least << (progressive ? ", progressive, " : ", ") << columns << rows);
+        check_parts(as_jpeg(image, JpegColours::rgb, {columns, rows, progressive}), at_least);
+      }
+    }
+    check_parts(as_jpeg(image, JpegColours::grey), at_least);
+    check_parts(as_jpeg(image, JpegColours::cmyk), at_least);
+  }
+}
+
+TEST(JpegTest, a_part_is_less_than_the_whole) {
+  const auto part = [](int /*height*/, int /*width*/) { return Region{100, 200, 50, 60}; };
+  const Region held = decode_jpeg(as_jpeg(smooth_image(400, 600)), {DecodeHint::kFullSize, part}, "x").held();
+  EXPECT_LE(held.height, 50 + 3 * 16);
+  EXPECT_LE(held.width, 60 + 4 * 16);
+}
+
+TEST(JpegTest, damage_below_a_part_goes_unseen_but_not_that_the_file_was_cut) {
+  const auto top_rows = [](int /*height*/, int width) { return Region{0, 0, 16, width}; };
+  const auto all_rows = [](int height, int width) { return Region{0, 0, height, width}; };
+  const std::vector<std::uint8_t> jpeg = as_jpeg(test::noisy_image(256, 256));
+  std::vector<std::uint8_t> cut(jpeg.begin(), jpeg.end() - static_cast<std::ptrdiff_t>(jpeg.size() / 4));
+  EXPECT_THROW((void)decode_jpeg(cut, {DecodeHint::kFullSize, top_rows}, "x"), DamagedRecord);
+  cut.insert(cut.end(), {0xff, 0xd9});  // as if it ended there
+  EXPECT_FALSE(decode_jpeg(cut, {DecodeHint::kFullSize, top_rows}, "x").rgb.empty());
+  EXPECT_THROW((void)decode_jpeg(cut, {DecodeHint::kFullSize, all_rows}, "x"), DamagedRecord);
+  EXPECT_THROW((void)decode_jpeg(cut, {}, "x"), DamagedRecord);
+}
+
 TEST(JpegTest, size_is_read_from_the_head_alone) {
   const std::vector<std::uint8_t> jpeg = as_jpeg(smooth_image(48, 20));
   const JpegSize size = jpeg_size(Bytes(jpeg).first(jpeg.size() - 50), "x");

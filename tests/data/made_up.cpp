@@ -44,7 +44,14 @@ data::Image smooth_image(int height, int width, int number) {
   return image;
 }
 
-std::vector<std::uint8_t> as_jpeg(const data::Image& image, JpegColours colours) {
+data::Image noisy_image(int height, int width) {
+  data::Image image{height, width, {}};
+  data::Draws draws(0, 0, 0);
+  for (int i = 0; i < 3 * height * width; ++i) image.rgb.push_back(static_cast<std::uint8_t>(draws.below(256)));
+  return image;
+}
+
+std::vector<std::uint8_t> as_jpeg(const data::Image& image, JpegColours colours, const JpegLayout& layout) {
   jpeg_compress_struct state = {};
   jpeg_error_mgr errors = {};
   state.err = jpeg_std_error(&errors);
@@ -60,6 +67,11 @@ std::vector<std::uint8_t> as_jpeg(const data::Image& image, JpegColours colours)
   jpeg_set_defaults(&state);
   if (colours == JpegColours::grey) jpeg_set_colorspace(&state, JCS_GRAYSCALE);
   jpeg_set_quality(&state, 95, TRUE);
+  if (colours == JpegColours::rgb) {
+    state.comp_info[0].h_samp_factor = layout.columns;
+    state.comp_info[0].v_samp_factor = layout.rows;
+  }
+  if (layout.progressive) jpeg_simple_progression(&state);
   jpeg_start_compress(&state, TRUE);
   std::vector<std::uint8_t> row;
   while (state.next_scanline < state.image_height) {

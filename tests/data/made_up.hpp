@@ -36,8 +36,17 @@ class TemporaryFolder {
 /// Smooth, so that a JPEG keeps it well; another for another number.
 data::Image smooth_image(int height, int width, int number = 0);
 
+/// Nothing like smooth: every pixel another one, so that a pixel that is moved or interpolated shows.
+data::Image noisy_image(int height, int width);
+
 enum class JpegColours : std::uint8_t { rgb, grey, cmyk };
-std::vector<std::uint8_t> as_jpeg(const data::Image& image, JpegColours colours = JpegColours::rgb);
+struct JpegLayout {
+  int columns = 2;  ///< pixels that share a colour
+  int rows = 2;
+  bool progressive = false;
+};
+std::vector<std::uint8_t> as_jpeg(const data::Image& image, JpegColours colours = JpegColours::rgb,
+                                  const JpegLayout& layout = {});
 
 /// A file *.jpgs with these images, labels 0, 1, 2, ...
 std::vector<std::uint8_t> as_jpegs_file(const std::vector<std::vector<std::uint8_t>>& jpegs);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "data/jpeg.hpp"
 #include "data/resample.hpp"
 #include "made_up.hpp"
 
@@ -52,7 +53,7 @@ TEST(TransformsTest, normalise_and_nothing_else) {
 
 /// For each of many draws: where the window begins, and whether it was flipped; all pixels as they must be then.
 void check_padded(Crop crop, int (*outside)(int at, int side)) {
-  constexpr int kSide = 12;
+  constexpr int kSide = 14;  // some pixels four at a time, and some alone
   const Image image = numbered_image(kSide);
   const ImageTransform transform{.crop = crop, .size = kSide, .padding = 3, .flip = true, .deviation = kByte};
   std::set<int> seen;
@@ -165,6 +166,32 @@ TEST(TransformsTest, decoding_smaller_never_takes_pixels_from_a_crop) {
   EXPECT_LE(least, 76);  // nor asks for more than it needs: 64 * sqrt(4 / 3) for a window of nearly all
 }
 
+TEST(TransformsTest, a_crop_of_the_part_that_it_needs_is_that_of_the_whole) {
+  const std::vector<std::uint8_t> jpeg = test::as_jpeg(test::noisy_image(300, 260));
+  const ImagePipeline pipeline(imagenet_transform(Split::train, 48));
+  std::vector<float> expected(pipeline.image_elems());
+  std::vector<float> found(pipeline.image_elems());
+  std::size_t pixels = 0;
+  std::size_t all_pixels = 0;
+  for (std::uint64_t record = 0; record < 200; ++record) {
+    const Draws draws(0, 0, record);
+    DecodeHint hint = pipeline.decode_hint(draws);
+    const Image part = decode_jpeg(jpeg, hint, "x");
+    hint.part = nullptr;
+    const Image whole = decode_jpeg(jpeg, hint, "x");
+    pipeline.apply(part, draws, found);
+    pipeline.apply(whole, draws, expected);
+    ASSERT_EQ(found, expected) << record;
+    pixels += part.rgb.size();
+    all_pixels += whole.rgb.size();
+  }
+  EXPECT_LT(static_cast<double>(pixels), 0.85 * static_cast<double>(all_pixels));
+}
+
+TEST(TransformsTest, validation_decodes_all) {
+  EXPECT_FALSE(ImagePipeline(imagenet_transform(Split::validation)).decode_hint({0, 0, 0}).part);
+}
+
 TEST(TransformsTest, flip_mirrors_a_scaled_image) {
   const Image image = smooth_image(40, 60);
   std::vector<float> plain(3U * 256);
@@ -192,6 +219,14 @@ TEST(ResampleTest, keeps_a_constant_and_the_mean) {
   for (const std::uint8_t value : smooth.rgb) before += value / (64.0 * 64.0 * 3);
   for (const float value : half) after += value / (32.0 * 32.0 * 3);
   EXPECT_NEAR(before, after, 0.2);
+}
+
+TEST(ResampleTest, what_was_not_decoded_is_not_read) {
+  Image image{40, 60, std::vector<std::uint8_t>(3U * 20 * 30), Region{10, 15, 20, 30}};
+  std::vector<float> out(3U * 8 * 8);
+  resample(image, {12, 18, 16, 24}, 8, false, Levels{}, out);
+  EXPECT_EQ(thrown_by<DataError>([&] { resample(image, {12, 18, 16, 40}, 8, false, Levels{}, out); }),
+            "44 x 19 pixels from column 16 and row 11 of an image (decoded: 30 x 20 from 15 and 10)");
 }
 
 TEST(TransformsTest, wrong_fields_say_what_is_allowed) {
