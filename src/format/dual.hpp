@@ -45,7 +45,8 @@ struct DualLayout {
   }
 };
 
-constexpr DualLayout dual_layout(const Dual& spec, std::int64_t elems) {
+/// Always inlined for the reason of ACTZIP_HD; not for devices, as the spec is not.
+__attribute__((always_inline)) constexpr DualLayout dual_layout(const Dual& spec, std::int64_t elems) {
   DualLayout layout;
   layout.elems = elems;
   layout.channels = spec.last;
