@@ -28,10 +28,11 @@ test-gpu: build  ## the CUDA tests; a missing GPU is a failure
 bench: build     ## every codec on the CPU, and on the GPU if there is one: bytes, error, speed
 	$(BIN) bench codec
 
-demo: build      ## bytes, error and speed of every codec, as a table; then a short training on generated images
+demo: build      ## bytes, error and speed of every codec, as a table; then a short training, plain and compressed
 	$(BIN) bench codec --quick
-	$(BIN) train --model preact-resnet56 --data shapes:3000 --input-size 16 --augment none --epochs 3 --batch 64 \
-	  --optimizer adamw --lr 3e-3 --schedule one-cycle
+	for preset in none default; do \
+	  $(BIN) train --model gcn --data rings --epochs 200 --hidden 64 --optimizer adam --lr 0.01 --preset $$preset || exit; \
+	done
 
 lint: configure  ## formatting, clang-tidy, file lengths, the dependency law
 	tools/lint.sh build
