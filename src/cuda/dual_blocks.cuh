@@ -153,9 +153,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   }
 }
 
-/// Channels last, a multiple of eight. A lane takes eight channels of a block; `1 << lanes_log` lanes lie side by side
-/// along the channels, the others along the blocks. A thread block takes all positions of its channels in one sample,
-/// and reads them twice: the second time they are mostly still in the cache.
+/// Eight channels of one block, where channels lie last and are a multiple of eight.
 template <DType Type>
 class ChannelBlock {
  public:
@@ -250,6 +248,9 @@ class ChannelBlock {
   std::int64_t origin_;
 };
 
+/// Channels last, a multiple of eight. A lane takes eight channels of a block; `1 << lanes_log` lanes lie side by side
+/// along the channels, the others along the blocks. A thread block takes all positions of its channels in one sample,
+/// and reads them twice, because they are too many to keep.
 template <DType Type, int Bits>
 __global__ void __launch_bounds__(kChannelThreads, 2)
     dual_encode_channels_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
