@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Steps that one measurement may take, one of them observed: with their comparisons they last as long as 29 or so, which
 #: is 3 % at an interval of 1,000 steps.
-MOST_STEPS = 22
+MOST_STEPS = 18
 
 #: How often a session is asked for an observation before it gives it, on whatever device.
 PATIENCE = 4
@@ -96,14 +96,28 @@ class Reference:
 
     def __init__(self, gradients: dict[str, torch.Tensor]) -> None:
         self._exact = {name: in_host_memory(gradient.detach()) for name, gradient in gradients.items()}
-        self.energy = sum(squares(gradients.values()))
+        self.energy = sum(length**2 for length in norms(gradients.values()).tolist())
 
-    def distance(self, gradients: dict[str, torch.Tensor]) -> dict[str, float]:
-        """Squared, by parameter, relative to the square of the whole."""
+    def distance(self, gradients: dict[str, torch.Tensor]) -> Distance:
         names = [name for name in gradients if name in self._exact]
         differences = (gradients[name] - self._exact[name].to(gradients[name].device, non_blocking=True)
                        for name in names)
-        return {name: square / self.energy for name, square in zip(names, squares(differences), strict=True)}
+        return Distance(names, norms(differences), self.energy)
+
+
+class Distance:
+    """Between a gradient and the reference; the device is waited for when it is read."""
+
+    def __init__(self, names: list[str], lengths: torch.Tensor, energy: float) -> None:
+        self._names, self._lengths, self._energy = names, lengths, energy
+
+    def by_parameter(self) -> dict[str, float]:
+        """Squared, relative to the square of the whole."""
+        lengths = self._lengths.tolist()
+        return {name: length**2 / self._energy for name, length in zip(self._names, lengths, strict=True)}
+
+    def total(self) -> float:
+        return sum(self.by_parameter().values())
 
 
 def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
@@ -112,10 +126,10 @@ def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
     return copy.copy_(tensor, non_blocking=True)
 
 
-def squares(tensors: Iterable[torch.Tensor]) -> list[float]:
-    """The sum of the squares of each: the device is waited for once."""
-    norms = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64) for tensor in tensors]
-    return [norm**2 for norm in torch.stack([norm.to(norms[0].device) for norm in norms]).tolist()] if norms else []
+def norms(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The length of each, on the device of the first."""
+    lengths = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64) for tensor in tensors]
+    return torch.stack([length.to(lengths[0].device) for length in lengths]) if lengths else torch.empty(0)
 
 
 def own_parameters(holding: Holding, model: torch.nn.Module, readers: Counter[str]) -> list[str]:
@@ -165,13 +179,15 @@ class Measurement:
         for draw in range(draws):
             reference = Reference(self.gradients.run(seed=2 * draw))
             if together:
-                distance = reference.distance(self.gradients.run(2 * draw, [holding.name for holding in together]))
+                names = [holding.name for holding in together]
+                distance = reference.distance(self.gradients.run(2 * draw, names)).by_parameter()
                 for holding in together:
                     change = sum(distance.get(name, 0.0) for name in own[holding.name])
                     found[holding.name] += change / holding.trial_error() / draws
-            for holding in alone:
-                change = sum(reference.distance(self.gradients.run(2 * draw, [holding.name])).values())
-                found[holding.name] += change / holding.trial_error() / draws
+            # Read once all have been started, so that the device does not wait for the host between them.
+            distances = [reference.distance(self.gradients.run(2 * draw, [holding.name])) for holding in alone]
+            for holding, distance in zip(alone, distances, strict=True):
+                found[holding.name] += distance.total() / holding.trial_error() / draws
         return dict(found)
 
     def passing(self, chosen: Sequence[Holding]) -> list[Holding]:
@@ -184,7 +200,7 @@ class Measurement:
         total = 0.0
         for draw in range(draws):
             reference = Reference(self.gradients.run(seed=2 * draw))
-            total += sum(reference.distance(self.gradients.run(seed=2 * draw + 1)).values()) / 2
+            total += reference.distance(self.gradients.run(seed=2 * draw + 1)).total() / 2
         return total / draws
 
 

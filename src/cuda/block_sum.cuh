@@ -14,23 +14,31 @@ struct BlockSum {
   T all;
 };
 
-/// The sums of `value`. All threads of a block of kSumThreads call it.
+/// The sum of `value` over this lane and those before it.
+template <class T>
+__device__ T sum_up_to_lane(T value) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const T other = __shfl_up_sync(~0U, value, offset);
+    if (lane >= offset) value += other;
+  }
+  return value;
+}
+
+/// The sums of `value`. All threads of a block of kSumThreads call it. Every warp adds up what all warps have found:
+/// that is sooner done than told.
 template <class T>
 __device__ BlockSum<T> block_sum(T value) {
   __shared__ T warp_sums[kSumWarps];
+  static_assert(kSumWarps == kWarp, "each lane reads what one warp found");
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  T sum = value;
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const T other = __shfl_up_sync(~0U, sum, offset);
-    if (lane >= offset) sum += other;
-  }
-  if (lane == kWarp - 1) warp_sums[threadIdx.x / kWarp] = sum;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const T sum = sum_up_to_lane(value);
+  if (lane == kWarp - 1) warp_sums[warp] = sum;
   __syncthreads();
-  BlockSum<T> result{sum - value, 0};
-  for (int warp = 0; warp < kSumWarps; ++warp) {
-    if (warp < static_cast<int>(threadIdx.x) / kWarp) result.before += warp_sums[warp];
-    result.all += warp_sums[warp];
-  }
+  const T up_to_warp = sum_up_to_lane(warp_sums[lane]);
+  const T warps_before = __shfl_sync(~0U, up_to_warp, warp - 1);
+  const BlockSum<T> result{sum - value + (warp > 0 ? warps_before : T{0}), __shfl_sync(~0U, up_to_warp, kWarp - 1)};
   __syncthreads();  // before the next round writes
   return result;
 }

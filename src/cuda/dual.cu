@@ -11,6 +11,7 @@
 #include "cuda/dual_blocks.cuh"
 #include "cuda/dual_decode.cuh"
 #include "cuda/dual_shared.cuh"
+#include "cuda/dual_tables.cuh"
 #include "cuda/launch.cuh"
 #include "dispatch.hpp"
 
@@ -109,16 +110,19 @@ struct Encoding {
     const bool fits = layout.width % kChunk == 0 && layout.depth == 1 && layout.blocks <= kMostBlockThreads;
     if (layout.channels > 1 || !fits) return false;
     const std::int64_t maps = std::max<std::int64_t>(1, 2 * kThreads / layout.blocks);
-    launch_grid_shared(dual_encode_maps_kernel<Type, Bits>, blocks(format::ceil_div(layout.samples, maps)),
-                       block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
-                       *job.stream, access, buffer, bits, static_cast<std::uint32_t>(maps), KernelSeed(job.seed),
-                       Padding(job.dst, job.sections));
+    launch_shared(dual_encode_maps_kernel<Type, Bits>, checked_blocks(format::ceil_div(layout.samples, maps)),
+                  block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
+                  *job.stream, access, buffer, bits, static_cast<std::uint32_t>(maps), KernelSeed(job.seed),
+                  Padding(job.dst, job.sections));
     return true;
   }
 
   [[nodiscard]] bool by_channels() const {
     const format::DualLayout& layout = buffer.layout;
-    if (layout.channels == 1 || layout.channels % kChunk != 0) return false;
+    constexpr std::int64_t kMostOfRow = 0x7fffffff;  // elements, which are counted in 32 bits
+    if (layout.channels == 1 || layout.channels % kChunk != 0 || layout.width * layout.channels > kMostOfRow) {
+      return false;
+    }
     // Lanes along the channels read neighbours, so a few of them always; more if there are few blocks.
     constexpr int kFewestLog = 2;
     constexpr int kMostLog = 7;
@@ -126,10 +130,10 @@ struct Encoding {
     int lanes_log = kFewestLog;
     while (lanes_log < kMostLog && chunks >> lanes_log > 1 && layout.blocks << lanes_log < kThreads) ++lanes_log;
     const std::int64_t tiles = format::ceil_div(chunks, std::int64_t{1} << lanes_log);
-    launch_grid_shared(dual_encode_channels_kernel<Type, Bits>, blocks(layout.samples * tiles),
-                       block_threads(std::min<std::int64_t>(layout.blocks << lanes_log, kChannelThreads)),
-                       sizeof(SharedLevels) * kChunk << lanes_log, *job.stream, access, buffer, bits, lanes_log,
-                       static_cast<std::uint32_t>(tiles), KernelSeed(job.seed), Padding(job.dst, job.sections));
+    launch_shared(dual_encode_channels_kernel<Type, Bits>, checked_blocks(layout.samples * tiles),
+                  block_threads(std::min<std::int64_t>(layout.blocks << lanes_log, kChannelThreads)),
+                  sizeof(SharedLevels) * kChunk << lanes_log, *job.stream, access, buffer, bits, lanes_log,
+                  static_cast<std::uint32_t>(tiles), KernelSeed(job.seed), Padding(job.dst, job.sections));
     return true;
   }
 
@@ -154,9 +158,49 @@ struct Encoding {
     }
     return true;
   }
+};
 
- private:
-  [[nodiscard]] static dim3 blocks(std::int64_t count) { return {static_cast<unsigned>(checked_blocks(count))}; }
+/// By tables; false if there are none: each for what it can decode, in one launch.
+template <DType Type>
+struct TableDecoding {
+  const codec::DecodeJob& job;
+  const DualBuffer& buffer;
+  DenseAccess<Storage<Type>> access;
+
+  [[nodiscard]] bool of_maps() const {
+    constexpr std::int64_t kMostBytes = 32768;  // enough for maps of 4 x 4, and for many thread blocks at once
+    const format::DualLayout& layout = buffer.layout;
+    const std::int64_t bytes = most_tables(layout) * static_cast<std::int64_t>(sizeof(CodeTable<Type>));
+    if (layout.channels > 1 || layout.depth > 1 || bytes > kMostBytes) return false;
+    const auto launch_with = [&]<int Run>() {
+      launch_shared(dual_decode_tables_kernel<Type, Run>,
+                    checked_blocks(format::ceil_div(layout.elems, std::int64_t{kTableTile})), kThreads,
+                    static_cast<std::size_t>(bytes), *job.stream, buffer, access);
+      return true;
+    };
+    const auto runs_of = [&](int run) { return layout.width % run == 0 && run <= 1 << layout.shift; };
+    if (runs_of(8)) return launch_with.template operator()<8>();
+    if (runs_of(4)) return launch_with.template operator()<4>();
+    if (runs_of(2)) return launch_with.template operator()<2>();
+    return launch_with.template operator()<1>();
+  }
+
+  [[nodiscard]] bool of_channels() const {
+    if constexpr (Type == DType::f32) {
+      return false;
+    } else {
+      const format::DualLayout& layout = buffer.layout;
+      if (layout.channels == 1 || layout.channels % kChunk != 0 || layout.depth > 1 || !in_whole_blocks(layout)) {
+        return false;
+      }
+      const ChannelStrips strips(layout);
+      constexpr std::int64_t kMostLanes = 0x7fffffff;
+      if (strips.lanes > kMostLanes) return false;
+      launch(dual_decode_strips_kernel<Type>, format::ceil_div(strips.lanes, std::int64_t{kWarp}), *job.stream, buffer,
+             access, strips);
+      return true;
+    }
+  }
 };
 
 }  // namespace
@@ -189,6 +233,8 @@ void decode(const Dual& spec, const codec::DecodeJob& job) {
   with_float(job.dst.dtype, [&]<DType Type>() {
     with_access<Storage<Type>>(job.dst.data, job.dst.order, true, [&]<class Access>(Access access) {
       if constexpr (Access::kDense) {
+        const TableDecoding<Type> tables{job, buffer, access};
+        if (spec.bits.value == 2 && !dithered && (tables.of_maps() || tables.of_channels())) return;
         if (layout.channels > 1 && layout.channels % kChunk == 0 && layout.elems % layout.channels == 0) {
           const ChannelLanes lanes(layout.channels);
           const std::int64_t rows = format::ceil_div(layout.elems / layout.channels, std::int64_t{lanes.positions});

@@ -23,61 +23,6 @@ inline bool in_whole_blocks(const format::DualLayout& layout) {
   return layout.shift == kBlockShift && layout.elems == layout.samples * layout.positions * layout.channels;
 }
 
-/// Extremes of eight neighbours, each on its own.
-template <DType Type>
-class NeighbourExtremes {
-  using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
-  static constexpr std::uint32_t kPairOfInfinities = (Type == DType::bf16 ? 0x7f80U : 0x7c00U) * 0x10001U;
-
- public:
-  __device__ NeighbourExtremes() {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      least_.w[k] = kPairOfInfinities;
-      most_.w[k] = kPairOfInfinities | 0x80008000U;
-    }
-  }
-  __device__ void take(const Chunk<std::uint16_t>& chunk) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const auto pair = as_packed<Packed>(chunk.w[k]);
-      least_.w[k] = as_word(__hmin2(as_packed<Packed>(least_.w[k]), pair));
-      most_.w[k] = as_word(__hmax2(as_packed<Packed>(most_.w[k]), pair));
-    }
-  }
-  [[nodiscard]] __device__ float least(int i) const { return widen<Type>(least_, i); }
-  [[nodiscard]] __device__ float most(int i) const { return widen<Type>(most_, i); }
-
- private:
-  Chunk<std::uint16_t> least_;
-  Chunk<std::uint16_t> most_;
-};
-
-template <>
-class NeighbourExtremes<DType::f32> {
- public:
-  __device__ NeighbourExtremes() {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      least_[i] = kInfinity;
-      most_[i] = -kInfinity;
-    }
-  }
-  __device__ void take(const Chunk<float>& chunk) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      least_[i] = fminf(least_[i], math::float_of(chunk.w[i]));
-      most_[i] = fmaxf(most_[i], math::float_of(chunk.w[i]));
-    }
-  }
-  [[nodiscard]] __device__ float least(int i) const { return least_[i]; }
-  [[nodiscard]] __device__ float most(int i) const { return most_[i]; }
-
- private:
-  float least_[kChunk];
-  float most_[kChunk];
-};
-
 /// Takes the extremes of a lane's residuals into those of its map. Most warps have lanes of one map only.
 __device__ __forceinline__ void join_extremes(SharedLevels* levels, std::uint32_t map, bool exists, float least,
                                               float negated_most) {

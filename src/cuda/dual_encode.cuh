@@ -41,6 +41,61 @@ __device__ __forceinline__ void zero_last_codes(const DualBuffer& dst, int bits)
   for (std::int64_t at = chunks * bits; at < dst.codes_bytes; ++at) dst.codes[at] = std::byte{0};
 }
 
+/// Extremes of eight neighbours, each on its own.
+template <DType Type>
+class NeighbourExtremes {
+  using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
+  static constexpr std::uint32_t kPairOfInfinities = (Type == DType::bf16 ? 0x7f80U : 0x7c00U) * 0x10001U;
+
+ public:
+  __device__ NeighbourExtremes() {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      least_.w[k] = kPairOfInfinities;
+      most_.w[k] = kPairOfInfinities | 0x80008000U;
+    }
+  }
+  __device__ void take(const Chunk<std::uint16_t>& chunk) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const auto pair = as_packed<Packed>(chunk.w[k]);
+      least_.w[k] = as_word(__hmin2(as_packed<Packed>(least_.w[k]), pair));
+      most_.w[k] = as_word(__hmax2(as_packed<Packed>(most_.w[k]), pair));
+    }
+  }
+  [[nodiscard]] __device__ float least(int i) const { return widen<Type>(least_, i); }
+  [[nodiscard]] __device__ float most(int i) const { return widen<Type>(most_, i); }
+
+ private:
+  Chunk<std::uint16_t> least_;
+  Chunk<std::uint16_t> most_;
+};
+
+template <>
+class NeighbourExtremes<DType::f32> {
+ public:
+  __device__ NeighbourExtremes() {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      least_[i] = kInfinity;
+      most_[i] = -kInfinity;
+    }
+  }
+  __device__ void take(const Chunk<float>& chunk) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      least_[i] = fminf(least_[i], math::float_of(chunk.w[i]));
+      most_[i] = fmaxf(most_[i], math::float_of(chunk.w[i]));
+    }
+  }
+  [[nodiscard]] __device__ float least(int i) const { return least_[i]; }
+  [[nodiscard]] __device__ float most(int i) const { return most_[i]; }
+
+ private:
+  float least_[kChunk];
+  float most_[kChunk];
+};
+
 /// What the elements of a chunk are coded against; each may belong to another map.
 struct ChunkGroups {
   float average[kChunk];
@@ -56,34 +111,40 @@ struct ChunkGroups {
   }
 };
 
-/// Codes of a chunk of which `count` elements exist, from number `first` on.
-template <DType Type, int Bits>
-__device__ __forceinline__ void encode_chunk(const Chunk<Storage<Type>>& chunk, const DualBuffer& dst, int bits,
-                                             math::HashKey seed_key, std::int64_t first, int count,
-                                             const ChunkGroups& groups) {
-  const std::int64_t counter = first / 4;
+/// Codes of a chunk of which `count` elements exist, from number `first` on. step(i) gives element `i` as
+/// affine_steps() does.
+template <int Bits, class Step>
+__device__ __forceinline__ void encode_steps(const DualBuffer& dst, int bits, math::HashKey seed_key,
+                                             std::int64_t first, int count, Step step) {
+  // Unsigned, because dividing what may be negative takes three instructions more.
+  const auto number = static_cast<std::uint64_t>(first);
+  const std::uint64_t counter = number / 4;
   const math::HashKey key = seed_key.for_upper(static_cast<std::uint32_t>(counter >> 32));
   const std::uint32_t start = math::hash_start(key, static_cast<std::uint32_t>(counter));
   std::uint32_t quads[2];
 #pragma unroll
   for (std::uint32_t q = 0; q < 2; ++q) {
-    std::uint32_t steps[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int i = static_cast<int>(4 * q) + k;
-      steps[k] = math::affine_steps<true>(widen<Type>(chunk, i) - groups.average[i], groups.group[i]);
-    }
-    if (groups.keep[q] != ~0U) {  // rarely: two elements share a word, and a NaN must not reach the other
-#pragma unroll
-      for (int k = 0; k < 4; ++k) steps[k] &= 0U - (groups.keep[q] >> (8 * k) & 1U);
-    }
+    const int i = static_cast<int>(4 * q);
+    const std::uint32_t steps[4] = {step(i), step(i + 1), step(i + 2), step(i + 3)};
     quads[q] = four_codes<true>(steps, math::hash_finish(key, start ^ q));
   }
   with_width<Bits, format::kMaxBits>(bits, [&]<int Width>() {
-    const std::int64_t at = first / kChunk * Width;
+    const auto at = static_cast<std::int64_t>(number / kChunk * Width);
     std::uint64_t packed = pack_bytes<Width>(quads[0], quads[1]);
     if (count < kChunk) packed &= (std::uint64_t{1} << (count * Width)) - 1;
     store_codes<Width>(dst.codes + at, packed, count < kChunk ? dst.codes_bytes - at : Width);
+  });
+}
+
+/// The same for elements and what they are coded against.
+template <DType Type, int Bits>
+__device__ __forceinline__ void encode_chunk(const Chunk<Storage<Type>>& chunk, const DualBuffer& dst, int bits,
+                                             math::HashKey seed_key, std::int64_t first, int count,
+                                             const ChunkGroups& groups) {
+  encode_steps<Bits>(dst, bits, seed_key, first, count, [&](int i) {
+    const std::uint32_t steps = math::affine_steps<true>(widen<Type>(chunk, i) - groups.average[i], groups.group[i]);
+    // Rarely: two elements share a word later, and a NaN must not reach the other.
+    return groups.keep[i / 4] == ~0U ? steps : steps & (0U - (groups.keep[i / 4] >> (i % 4 * 8) & 1U));
   });
 }
 

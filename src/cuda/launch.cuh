@@ -107,10 +107,10 @@ void launch_blocks(void (*kernel)(Parameters...), std::int64_t blocks, int threa
 /// Dynamic shared memory that every device from sm_80 on has, beside a little of a kernel's own.
 inline constexpr std::size_t kMostSharedBytes = 98304;
 
-/// In one dimension with dynamic shared memory, up to kMostSharedBytes. A kernel that needs more than it has unasked is
-/// always allowed the most, so that threads that launch it do not take it from each other.
+/// On `blocks` in one dimension, with dynamic shared memory up to kMostSharedBytes. A kernel that needs more than it
+/// has unasked is always allowed the most, so that threads that launch it do not take it from each other.
 template <class... Parameters, class... Arguments>
-void launch_shared(void (*kernel)(Parameters...), std::int64_t blocks, int threads, std::size_t shared_bytes,
+void launch_shared(void (*kernel)(Parameters...), std::int64_t blocks, dim3 threads, std::size_t shared_bytes,
                    const Stream& stream, Arguments&&... arguments) {
   constexpr std::size_t kUnasked = 40960;  // 48 KiB less what kernels have beside it
   if (shared_bytes > kUnasked) {
@@ -118,8 +118,8 @@ void launch_shared(void (*kernel)(Parameters...), std::int64_t blocks, int threa
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostSharedBytes));
     if (status != cudaSuccess) refuse(status);
   }
-  launch_grid_shared(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), shared_bytes,
-                     stream, std::forward<Arguments>(arguments)...);
+  launch_grid_shared(kernel, dim3(static_cast<unsigned>(blocks)), threads, shared_bytes, stream,
+                     std::forward<Arguments>(arguments)...);
 }
 
 /// `blocks`, if a grid may have so many. Throws Error(invalid_view).

@@ -51,14 +51,12 @@ __global__ void __launch_bounds__(kSumThreads)
 
 /// The weights of a plan, in shared memory, and what all threads of its block do with them together.
 struct SharedPlan {
-  static constexpr int kEach = static_cast<int>(kMostPlannedSegments) / kSumThreads;  ///< segments of one thread
-
   const float* weights;
   int count;
   const math::BitSteps& steps;
 
   /// The least limit above which there are no more bits to buy than `bits`. Each warp tries another one.
-  [[nodiscard]] __device__ std::uint32_t limit_for(std::int64_t bits) const {
+  [[nodiscard]] __device__ std::uint32_t limit_for(int bits) const {
     __shared__ bool is_enough[kSumWarps];
     static_assert(kSumWarps == kWarp, "each lane reads what one warp found");
     const auto warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -86,78 +84,116 @@ struct SharedPlan {
 
   /// visit(segment, bits) on some thread for each, with `bits` above the least in total.
   template <class Visit>
-  __device__ void share_out(std::int64_t bits, Visit visit) const {
+  __device__ void share_out(int bits, Visit visit) const {
     const std::uint32_t limit = limit_for(bits);
-    const int first = static_cast<int>(threadIdx.x) * kEach;
-    const int last = min(first + kEach, count);
-    std::int64_t above = 0;
-    std::int64_t equal = 0;
+    const int each = (count + kSumThreads - 1) / kSumThreads;
+    const int first = static_cast<int>(threadIdx.x) * each;
+    const int last = min(first + each, count);
+    int above = 0;
+    int equal = 0;
     for (int s = first; s < last; ++s) {
       above += steps.above(weights[s], limit);
       equal += steps.equal(weights[s], limit);
     }
-    std::int64_t left = bits - block_sum(above).all - block_sum(equal).before;
+    int left = bits - block_sum(above).all - block_sum(equal).before;
     for (int s = first; s < last; ++s) {
       visit(s, math::granted_bits(steps, weights[s], limit, left));
       left -= steps.equal(weights[s], limit);
     }
   }
 
-  [[nodiscard]] __device__ float weighted_error(std::int64_t bits) const {
+  /// The error of all segments, each counted by its weight, from what this thread has visited.
+  struct WeightedError {
     float sum = 0.0F;
     float error = 0.0F;
-    share_out(bits, [&](int s, int own) {
-      sum += weights[s];
-      error += weights[s] * steps.error[own];
-    });
-    const float all = block_sum(sum).all;
-    const float all_error = block_sum(error).all;
-    return all > 0.0F ? all_error / all : 0.0F;
+
+    __device__ void take(const SharedPlan& plan, int s, int bits) {
+      sum += plan.weights[s];
+      error += plan.weights[s] * plan.steps.error[bits];
+    }
+    [[nodiscard]] __device__ float all() const {
+      const float all_sum = block_sum(sum).all;
+      const float all_error = block_sum(error).all;
+      return all_sum > 0.0F ? all_error / all_sum : 0.0F;
+    }
+  };
+};
+
+/// The averages between the least and the most, each of which a thread block of its own looks at.
+__host__ __device__ int inner_averages(const math::BitSteps& steps) { return max(steps.most - steps.least - 1, 0); }
+
+/// What the error would have been with another average.
+__device__ void note_error_at(const SharedPlan& plan, int average, int bits, SegmentSummary& summary) {
+  const int own_bits = (average - plan.steps.least) * plan.count;
+  if (own_bits == bits) return;  // the first block has it
+  SharedPlan::WeightedError weighted;
+  plan.share_out(own_bits, [&](int s, int granted) { weighted.take(plan, s, granted); });
+  const float error = weighted.all();
+  if (threadIdx.x == 0) summary.error_at[average - 1] = error;
+}
+
+/// What this thread has granted.
+struct Granted {
+  int fewest = math::BitSteps::kMost;
+  int most = 0;
+  int total = 0;
+  SharedPlan::WeightedError weighted;
+
+  __device__ void take(const SharedPlan& plan, int s, int bits) {
+    fewest = min(fewest, bits);
+    most = max(most, bits);
+    total += bits;
+    weighted.take(plan, s, bits);
   }
 };
 
-__device__ void summarise(const SharedPlan& plan, std::int64_t bits, const std::uint8_t* table,
-                          SegmentSummary* summary) {
+/// All but the errors at inner averages, of which there may be one that is the plan's own.
+__device__ void summarise(const SharedPlan& plan, int bits, const Granted& granted, SegmentSummary& summary) {
   __shared__ int extremes[2];
   const math::BitSteps& steps = plan.steps;
   if (threadIdx.x == 0) {
-    extremes[0] = steps.most;
-    extremes[1] = steps.least;
+    extremes[0] = math::BitSteps::kMost;
+    extremes[1] = 0;
   }
-  __syncthreads();  // the table is written, too
-  int total = 0;
-  for (int s = static_cast<int>(threadIdx.x); s < plan.count; s += kSumThreads) {
-    total += table[s];
-    atomicMin(&extremes[0], static_cast<int>(table[s]));
-    atomicMax(&extremes[1], static_cast<int>(table[s]));
+  __syncthreads();
+  const int fewest = __reduce_min_sync(~0U, granted.fewest);
+  const int most = __reduce_max_sync(~0U, granted.most);
+  if (threadIdx.x % kWarp == 0) {
+    atomicMin(&extremes[0], fewest);
+    atomicMax(&extremes[1], most);
   }
-  const int all = block_sum(total).all;
-  SegmentSummary found;
-  found.error = plan.weighted_error(bits);
+  const int total = block_sum(granted.total).all;  // all threads have passed a barrier behind this
+  const float error = granted.weighted.all();
+  if (threadIdx.x != 0) return;
+  summary.fewest_bits = extremes[0];
+  summary.most_bits = extremes[1];
+  summary.mean_bits = static_cast<float>(total) / static_cast<float>(plan.count);
+  summary.error = error;
   for (int average = 1; average <= math::BitSteps::kMost; ++average) {
     const int own = min(max(average, steps.least), steps.most);
-    const bool is_end = own == steps.least || own == steps.most;
-    const std::int64_t own_bits = static_cast<std::int64_t>(own - steps.least) * plan.count;
-    found.error_at[average - 1] = is_end             ? math::error_at_end(steps, own, found.error)
-                                  : own_bits == bits ? found.error
-                                                     : plan.weighted_error(own_bits);
+    if (own == steps.least || own == steps.most) {
+      summary.error_at[average - 1] = math::error_at_end(steps, own, error);
+    } else if ((own - steps.least) * plan.count == bits) {
+      summary.error_at[average - 1] = error;
+    }
   }
-  if (threadIdx.x != 0) return;
-  found.fewest_bits = extremes[0];
-  found.most_bits = extremes[1];
-  found.mean_bits = static_cast<float>(all) / static_cast<float>(plan.count);
-  *summary = found;
 }
 
+/// The first block fills the table. If there is a summary, the others look at other averages for it.
 __global__ void __launch_bounds__(kSumThreads)
-    plan_segments_kernel(const float* weights, int count, std::int64_t bits,
-                         const __grid_constant__ math::BitSteps steps, std::uint8_t* table, SegmentSummary* summary) {
+    plan_segments_kernel(const float* weights, int count, int bits, const __grid_constant__ math::BitSteps steps,
+                         std::uint8_t* table, SegmentSummary* summary) {
   __shared__ float own[kMostPlannedSegments];
   for (int s = static_cast<int>(threadIdx.x); s < count; s += kSumThreads) own[s] = math::usable_weight(weights[s]);
   __syncthreads();
   const SharedPlan plan{own, count, steps};
-  plan.share_out(bits, [&](int s, int granted) { table[s] = static_cast<std::uint8_t>(granted); });
-  if (summary != nullptr) summarise(plan, bits, table, summary);
+  if (blockIdx.x > 0) return note_error_at(plan, steps.least + static_cast<int>(blockIdx.x), bits, *summary);
+  Granted granted;
+  plan.share_out(bits, [&](int s, int own_bits) {
+    table[s] = static_cast<std::uint8_t>(own_bits);
+    granted.take(plan, s, own_bits);
+  });
+  if (summary != nullptr) summarise(plan, bits, granted, *summary);
 }
 
 }  // namespace
@@ -171,9 +207,10 @@ void weigh_segments(const codec::WeighJob& job) {
 }
 
 void plan_segments(const codec::SegmentPlanJob& job) {
-  launch_blocks(plan_segments_kernel, 1, kSumThreads, *job.stream, job.weights, static_cast<int>(job.count),
-                job.total_bits - job.steps.least * job.count, job.steps, reinterpret_cast<std::uint8_t*>(job.table),
-                job.summary);
+  const int others = job.summary != nullptr ? inner_averages(job.steps) : 0;
+  launch_blocks(plan_segments_kernel, 1 + others, kSumThreads, *job.stream, job.weights, static_cast<int>(job.count),
+                static_cast<int>(job.total_bits - job.steps.least * job.count), job.steps,
+                reinterpret_cast<std::uint8_t*>(job.table), job.summary);
 }
 
 }  // namespace actzip::cuda
