@@ -169,11 +169,15 @@ def test_a_record_goes_on_where_it_stopped(folder, tmp_path, capsys, monkeypatch
 def test_rules_are_part_of_what_is_compared(folder, tmp_path):
     file, rule = tmp_path / "runs.json", "mm.*=as is"
     options = ["--task", "cora", "--epochs", 3, "--json", file, "--device", "cpu", "--data", folder, "--seeds", 1]
-    assert command(*options, "--preset", "default", "--preset", f"default,{rule}") == 0
+
+    def runs():
+        return {run["preset"]: run for run in json.loads(file.read_text())["runs"]}
+
     assert command(*options, "--rule", rule) == 0
-    runs = {run["preset"]: run for run in json.loads(file.read_text())["runs"]}
-    assert set(runs) == {"plain", "default", f"default,{rule}"}
-    assert runs[f"default,{rule}"]["bytes_after"] > runs["default"]["bytes_after"]
+    assert set(runs()) == {"plain", f"default,{rule}"}
+    assert command(*options, "--preset", f"default,{rule}", "--preset", "default") == 0
+    assert set(runs()) == {"plain", f"default,{rule}", "default"}
+    assert runs()[f"default,{rule}"]["bytes_after"] > runs()["default"]["bytes_after"]
 
 
 def test_runs_of_another_machine_or_data_are_not_continued(folder, tmp_path):
