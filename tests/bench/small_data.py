@@ -5,12 +5,14 @@ import struct
 
 import numpy as np
 from actzip.bench.tasks.cifar10 import Cifar10
+from actzip.bench.tasks.cifar10_vit import Cifar10Vit
 from actzip.bench.tasks.cora import Cora
 from actzip.bench.tasks.shakespeare import Shakespeare
 from actzip.bench.tasks.sst2 import Sst2
 
 RECIPES = {
     "cifar10": Cifar10(epochs=1, batch=8, width=8),
+    "cifar10-vit": Cifar10Vit(epochs=1, batch=8, patch=8, layers=1, width=64, heads=2),
     "shakespeare": Shakespeare(steps=3, batch=4, context=32, layers=1, width=64, heads=2),
     "sst2": Sst2(epochs=1, batch=16, longest=12, layers=1, width=64, heads=2),
     "cora": Cora(epochs=3),

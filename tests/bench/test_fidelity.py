@@ -88,6 +88,16 @@ def test_crops_are_pieces_of_their_images(folder):
         assert same.sum() == 1
 
 
+def test_a_vit_decays_matrices_alone(folder):
+    task = RECIPES["cifar10-vit"]
+    trial = task.start(tensors(task, folder), 0, CPU)
+    names = {parameter: name for name, parameter in trial.model.named_parameters()}
+    decay = {names[one]: group["weight_decay"] for group in trial.optimizer.param_groups for one in group["params"]}
+    assert len(decay) == len(names)
+    for name, value in decay.items():
+        assert value == (0 if name.endswith("bias") or "norm" in name else task.weight_decay), name
+
+
 def test_every_sentence_comes_once_an_epoch_beside_others_of_its_length(folder):
     task = RECIPES["sst2"]
     data = tensors(task, folder)
@@ -156,6 +166,20 @@ def test_a_record_goes_on_where_it_stopped(folder, tmp_path, capsys, monkeypatch
         command("--task", "cora", "--json", file)
 
 
+def test_rules_are_part_of_what_is_compared(folder, tmp_path):
+    file, rule = tmp_path / "runs.json", "mm.*=as is"
+    options = ["--task", "cora", "--epochs", 3, "--json", file, "--device", "cpu", "--data", folder, "--seeds", 1]
+
+    def runs():
+        return {run["preset"]: run for run in json.loads(file.read_text())["runs"]}
+
+    assert command(*options, "--rule", rule) == 0
+    assert set(runs()) == {"plain", f"default,{rule}"}
+    assert command(*options, "--preset", f"default,{rule}", "--preset", "default") == 0
+    assert set(runs()) == {"plain", f"default,{rule}", "default"}
+    assert runs()[f"default,{rule}"]["bytes_after"] > runs()["default"]["bytes_after"]
+
+
 def test_runs_of_another_machine_or_data_are_not_continued(folder, tmp_path):
     file = tmp_path / "runs.json"
     recipe = {"task": "cora", **vars(Cora())}
@@ -180,6 +204,8 @@ def test_a_file_of_somebody_else_is_kept(folder, tmp_path, text):
 
 @pytest.mark.parametrize("arguments, message", [
     (["--preset", "afine:2"], "afine:2.*allowed"), (["--seeds", 0], "--seeds 0"), (["--jobs", -1], "--jobs -1"),
+    (["--rule", "gelu.*"], "--rule gelu.*allowed: PATTERN=CODEC"), (["--rule", "gelu.*=afine:2"], "afine:2"),
+    (["--rule", "bits=2"], "--rule bits=2 .allowed: PATTERN=CODEC"),
     (["--steps", 3], "allowed: --epochs"), (["--epochs", 0], "more than 0"), (["--epochs", 0.5], "without a fraction"),
     (["--device", "tpu"], "tpu.*allowed: cpu, cuda"), (["--picture", "loss.png"], "ends with .svg"),
     (["--picture", "/nowhere/loss.svg"], "no folder"), (["--json", "/nowhere/runs.json"], "no folder"),

@@ -55,10 +55,15 @@ def test_a_preset_may_be_options():
     assert presets.options_of("affine:8:nearest:stats=f32") == {"preset": "affine:8:nearest:stats=f32"}
     assert presets.options_of("bits=1.5") == {"bits": 1.5}
     assert presets.options_of("bits=2,adapt=layer,interval=10") == {"bits": 2, "adapt": "layer", "interval": 10}
+    assert presets.options_of("default,gelu.*=rotated:2,*.value=as is,gelu.*=affine:8") == {
+        "preset": "default", "rules": {"gelu.*": "rotated:2", "*.value": "as is"}}
+    assert presets.options_of("bits=2,*.value=affine:8:stats=f32") == {
+        "bits": 2, "rules": {"*.value": "affine:8:stats=f32"}}
+    presets.check("convert:default,gelu.*=rotated:2")
     presets.check("bits=1.25")
     presets.check("bits=2,adapt=sample+layer")
     for wrong, message in (("bits=2,colour=red", "option 'colour'"), ("bits=many", "'many' is no float"),
-                           ("adapt=batch", "adapt 'batch'"), ("nonsense", "preset 'nonsense'")):
+                           ("adapt=batch", "adapt 'batch'"), ("default,gelu.*=rotten:2", "rotten"), ("nonsense", "preset 'nonsense'")):
         with pytest.raises(BenchError, match=message):
             presets.check(wrong)
 

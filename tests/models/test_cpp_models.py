@@ -6,11 +6,11 @@ import zipfile
 
 import pytest
 import torch
-from torch import nn
 
 torch.manual_seed(0)
-tasks = pytest.importorskip("actzip.bench.tasks.transformer")
+pytest.importorskip("actzip.bench.tasks.transformer")
 from actzip.bench.tasks.cifar10 import ResNet18  # noqa: E402
+from actzip.bench.tasks.cifar10_vit import ViT  # noqa: E402
 from actzip.bench.tasks.cora import GCN, _normalised  # noqa: E402
 from actzip.bench.tasks.shakespeare import GPT  # noqa: E402
 from actzip.bench.tasks.sst2 import Encoder  # noqa: E402
@@ -91,29 +91,14 @@ def test_encoder(tmp_path):
     check_seed(tmp_path, encoder, **ENCODER_SIZES)
 
 
-class ViT(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.patches = nn.Conv2d(3, 32, 4, 4)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, 32))
-        self.positions = nn.Parameter(0.02 * torch.randn(65, 32))
-        self.blocks = nn.ModuleList(tasks.Block(32, 4, 0.0, causal=False) for _ in range(2))
-        self.norm = nn.LayerNorm(32)
-        self.head = nn.Linear(32, 10)
-        tasks.initialise(self)
-
-    def forward(self, images):
-        x = self.patches(images).flatten(2).transpose(1, 2)
-        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], 1) + self.positions
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x)[:, 0])
+def vit():
+    return ViT(patch=4, layers=2, width=32, heads=4)
 
 
 def test_vit(tmp_path):
     images, sizes = torch.randn(2, 3, 32, 32), {"name": "vit-tiny", "layers": 2, "hidden": 32, "heads": 4}
-    check(tmp_path, ViT(), {"input": images}, lambda model: model(images), **sizes)
-    check_seed(tmp_path, ViT, **sizes)
+    check(tmp_path, vit(), {"input": images}, lambda model: model(images), **sizes)
+    check_seed(tmp_path, vit, **sizes)
 
 
 def edges(nodes, count):

@@ -28,7 +28,8 @@ from .results import ResultFile, new_run
 from .small_models import CLASSES, SMALL_MODELS, classified, trained
 from .steps import Bench
 from .table import table
-from .tasks.cifar10 import DEVIATION, MEAN, Cifar10, ResNet18
+from .tasks.cifar10 import Cifar10, ResNet18
+from .tasks.cifar10_images import DEVIATION, MEAN
 
 Data = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 

@@ -1,11 +1,13 @@
 """What a benchmark calls a preset: one of actzip.Session's, or options of it, as in ``bits=1.5,adapt=layer``.
 
-With ``convert:`` before it the model's layers are converted, and nothing else is compressed; with ``convert+scope:`` the
+Rules for some sites may follow, as in ``default,gelu.*=rotated:2``: a preset names all that its run depends on. With
+``convert:`` before it the model's layers are converted, and nothing else is compressed; with ``convert+scope:`` the
 rest is, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -34,22 +36,44 @@ def begin(model: nn.Module, preset: str, **options: Any) -> tuple[Session, Abstr
     return session, session if preset.startswith(LAYERS_IN_SCOPE) else nullcontext()
 
 
+def with_rules(preset: str, rules: Sequence[str]) -> str:
+    """The preset with these rules after its own, which come first."""
+    for rule in rules:
+        if not _is_rule(rule):
+            raise BenchError(f"--rule {rule} (allowed: PATTERN=CODEC, the pattern with a '.' or '*' and no ',' in it, "
+                             "as in gelu.*=rotated:2)")
+    return ",".join([preset, *rules])
+
+
 def options_of(preset: str) -> dict[str, Any]:
     """For :class:`actzip.Session`."""
-    preset = preset.removeprefix(LAYERS).removeprefix(LAYERS_IN_SCOPE)
-    first = preset.split(",")[0]
-    if "=" not in first or first.split("=")[0] not in OPTIONS:
-        return {"preset": preset}  # a codec may have an = in it, but not before its first colon
-    options = {}
-    for part in preset.split(","):
+    parts = preset.removeprefix(LAYERS).removeprefix(LAYERS_IN_SCOPE).split(",")
+    options: dict[str, Any] = {}
+    if parts[0].split("=")[0] not in OPTIONS:
+        options["preset"] = parts.pop(0)  # a codec may have an = in it, but not before its first colon
+    for part in parts:
         name, _, value = part.partition("=")
-        if name not in OPTIONS:
-            raise BenchError(f"--preset {preset}: option '{name}' (allowed: {', '.join(OPTIONS)})")
-        try:
-            options[name] = OPTIONS[name](value)
-        except ValueError:
-            raise BenchError(f"--preset {preset}: '{value}' is no {OPTIONS[name].__name__}") from None
+        if _is_rule(part):
+            options.setdefault("rules", {}).setdefault(name, value)
+        elif name in OPTIONS:
+            options[name] = _value(preset, name, value)
+        else:
+            raise BenchError(f"--preset {preset}: option '{name}' (allowed: {', '.join(OPTIONS)}, or a rule as in "
+                             "gelu.*=rotated:2)")
     return options
+
+
+def _is_rule(text: str) -> bool:
+    """Sites have a dot in their names, and options have none."""
+    pattern, separator, codec = text.partition("=")
+    return bool(separator and codec) and any(mark in pattern for mark in ".*") and "," not in text
+
+
+def _value(preset: str, name: str, text: str) -> Any:
+    try:
+        return OPTIONS[name](text)
+    except ValueError:
+        raise BenchError(f"--preset {preset}: '{text}' is no {OPTIONS[name].__name__}") from None
 
 
 def check(preset: str) -> None:

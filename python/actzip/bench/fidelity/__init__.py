@@ -16,6 +16,7 @@ from .. import devices, machine
 from ..data import find_folder, fingerprint
 from ..errors import BenchError
 from ..presets import check as check_preset
+from ..presets import with_rules
 from ..tasks import TASKS, Task
 from . import picture
 from .processes import Job, run_all
@@ -29,8 +30,11 @@ JOBS_ON_CUDA = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, choices=TASKS)
     parser.add_argument("--preset", action="append", metavar="P",
-                        help="of actzip.Session, or options of it as in bits=1.5,adapt=layer; may be given several times "
-                             "(default: default)")
+                        help="of actzip.Session, or options of it as in bits=1.5,adapt=layer, with rules as in "
+                             "default,gelu.*=rotated:2 after it; may be given several times (default: default)")
+    parser.add_argument("--rule", action="append", default=[], metavar="PATTERN=CODEC",
+                        help="what every preset does at some sites instead, as Session(rules=...) has it; may be given "
+                             "several times")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps the runs; those it has are not run again")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="the loss curves")
@@ -43,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    task, presets = _task(options), _presets(options.preset)
+    task, presets = _task(options), _presets(options.preset, options.rule)
     for name, value in (("--seeds", options.seeds), ("--jobs", options.jobs)):
         if value is not None and value < 1:
             raise BenchError(f"{name} {value} (allowed: 1 or more)")
@@ -78,8 +82,8 @@ def _task(options: argparse.Namespace) -> Task:
     return kind(**lengths)
 
 
-def _presets(given: list[str] | None) -> list[str]:
-    presets = list(dict.fromkeys(given or ["default"]))
+def _presets(given: list[str] | None, rules: list[str]) -> list[str]:
+    presets = list(dict.fromkeys(with_rules(preset, rules) for preset in given or ["default"]))
     for preset in presets:
         check_preset(preset)
     return presets
