@@ -18,21 +18,23 @@ namespace actzip {
 
 /// What one row of the table does with a tensor.
 enum class Treatment : std::uint8_t {
-  as_is,           ///< kept as it is
-  exactly,         ///< the same, and no rule changes it: a kernel relies on its very memory
-  shape_only,      ///< backward asks for its shape alone: nothing is kept
-  codec,           ///< the row's codec
-  pointwise,       ///< the row's codec; after the model, in a loss, 8 bits: all gradients pass through it
-  codec_if_large,  ///< the row's codec from kLargeElems elements on, else kept as it is
-  codec_if_whole,  ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
-  codec_by_row,    ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
-  codec_by_map,    ///< the same; its samples and channels are maps, which `division` codes as such
-  codec_by_width,  ///< the row's codec; 2 bits where its rows have kWideRow elements or more
-  sign,            ///< one bit: above 0 or not; the tensor has nothing below 0
-  interval,        ///< one bit: inside the operator's own limits or not
-  scaled_mask,     ///< one bit: zero, or the operator's own factor
-  index,           ///< integers in the fewest bits that hold the operator's own bound
-  ruled,           ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
+  as_is,             ///< kept as it is
+  exactly,           ///< the same, and no rule changes it: a kernel relies on its very memory
+  shape_only,        ///< backward asks for its shape alone: nothing is kept
+  codec,             ///< the row's codec
+  pointwise,         ///< the row's codec; after the model, in a loss, 8 bits: all gradients pass through it
+  codec_if_large,    ///< the row's codec from kLargeElems elements on, else kept as it is
+  codec_if_whole,    ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
+  codec_by_row,      ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
+  codec_by_map,      ///< the same; its samples and channels are maps, which `division` codes as such
+  codec_by_width,    ///< the row's codec; 2 bits where its rows have kWideRow elements or more
+  sign,              ///< one bit: above 0 or not; the tensor has nothing below 0
+  interval,          ///< one bit: inside the operator's own limits or not
+  scaled_mask,       ///< one bit: zero, or the operator's own factor
+  index,             ///< integers in the fewest bits that hold the operator's own bound
+  again_or_codec,    ///< computed again in backward where the adapter can, else the row's codec
+  again_or_exactly,  ///< the same, else as `exactly`
+  ruled,             ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
 };
 
 /// Names are the operator's without namespace and overload ("addmm"), lists are separated by spaces, and a name that
@@ -82,10 +84,12 @@ struct OperatorFacts {
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
   std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: not known
   bool meets_parameter = false;  ///< that factor is a parameter
+  bool recomputable = false;     ///< the operator can be run again in backward, on what it has saved of its arguments
   bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
 };
 
-enum class Keep : std::uint8_t { as_is, shape_only, encoded };
+/// `recomputed`: nothing is kept, and the adapter runs the operator again.
+enum class Keep : std::uint8_t { as_is, shape_only, recomputed, encoded };
 
 struct Choice {
   Keep keep = Keep::as_is;
@@ -139,6 +143,7 @@ class Policy {
                                     const OperatorFacts& facts) const;
   [[nodiscard]] Choice choose_by_table(const PolicyRow& row, DType dtype, std::int64_t elems,
                                        const OperatorFacts& facts) const;
+  [[nodiscard]] bool recomputes(const PolicyRow& row) const;
   [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 
   std::string preset_;

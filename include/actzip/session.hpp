@@ -173,7 +173,7 @@ struct Kept {
   bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
   bool by_sample = false;                        ///< its samples have bits of their own
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
-  std::shared_ptr<const Blob> mark = {};         ///< if derived: by it other savers of the same memory know of this one
+  std::shared_ptr<const Blob> mark = {};         ///< if derived or recomputed: by it other savers of the same memory know of this one
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
   std::optional<TrialNoise> trial = {};          ///< if a plan may choose for it
 };

@@ -36,7 +36,7 @@ class SiteReport:
     ordinal: int
     shape: tuple[int, ...]
     dtype: str
-    codec: str  #: "rotated:2", or "as is", "shape only", "shared", "derived"
+    codec: str  #: "rotated:2", or "as is", "shape only", "recomputed", "shared", "derived"
     bytes_before: int  #: what torch would keep; 0 if something else keeps it anyway
     bytes_after: int
     reason: str

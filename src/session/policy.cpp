@@ -179,7 +179,7 @@ const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const s
   const auto found = std::ranges::find_if(
       rows, [&](const PolicyRow& row) { return in_list(op, row.operators) && in_list(slot, row.slots); });
   const PolicyRow& own = found == rows.end() ? rows.back() : *found;
-  if (own.treatment == Treatment::exactly) return own;
+  if (own.treatment == Treatment::exactly || own.treatment == Treatment::again_or_exactly) return own;
   const std::string place = fmt::format("{}.{}", op, slot);
   const auto rule = std::ranges::find_if(rules_, [&](const OwnRow& candidate) {
     const char* const pattern = candidate.sites.c_str();
@@ -193,6 +193,9 @@ const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const s
 Choice Policy::choose(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const {
   if (row.treatment == Treatment::ruled && std::holds_alternative<Copy>(row.spec)) return as_is(row.reason);
   if (row.treatment == Treatment::shape_only) return {.keep = Keep::shape_only, .reason = row.reason};
+  if (facts.recomputable && recomputes(row)) {
+    return {.keep = Keep::recomputed, .reason = "computed again in backward, from its arguments as they are kept"};
+  }
   if (dtype == DType::boolean) return {.keep = Keep::encoded, .spec = Mask{}, .reason = "booleans take one bit"};
   if (is_integer(dtype)) return choose_integer(row, dtype, facts);
   if (dtype == DType::f64) return as_is("no codec takes f64");
@@ -242,6 +245,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
     case Treatment::codec_by_row:
     case Treatment::codec_by_map:
     case Treatment::codec_by_width:
+    case Treatment::again_or_codec:
     case Treatment::codec:
     case Treatment::pointwise: break;
     default: return as_is(row.reason);
@@ -264,6 +268,12 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
                 : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
+}
+
+/// What changes no value, or treats all alike, has no arguments in few bits that a result must fit.
+bool Policy::recomputes(const PolicyRow& row) const {
+  if (lossless_ || uniform_ || (division_ && !divides_all_)) return false;
+  return row.treatment == Treatment::again_or_codec || row.treatment == Treatment::again_or_exactly;
 }
 
 CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {

@@ -68,9 +68,13 @@ constinit const std::array kRows = {
               {},
               "its gradient asks for the shape alone"},
     PolicyRow{kFusedAttention, "query key", Treatment::codec, kFourBits, "passes through an exponential in backward"},
-    PolicyRow{kFusedAttention, "value result", Treatment::codec, kTwoBits, "enters linearly"},
+    PolicyRow{kFusedAttention, "value", Treatment::codec, kTwoBits, "enters linearly"},
+    // Backward takes the result's product with its gradient from that of every value. Noise in the values cancels there
+    // if the result is made of the same values, and with it most of what attention's gradient would suffer.
+    PolicyRow{kFusedAttention, "result", Treatment::again_or_codec, kTwoBits, "enters linearly"},
+    PolicyRow{kFusedAttention, "aux*", Treatment::again_or_exactly, {}, "statistics of attention are kept exactly"},
     // Masks are padded so that rows are aligned: a kernel fails on a copy that is not.
-    PolicyRow{kFusedAttention, "*", Treatment::exactly, {}, "statistics and masks of attention are kept exactly"},
+    PolicyRow{kFusedAttention, "*", Treatment::exactly, {}, "masks of attention are kept exactly"},
     PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kFourBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},

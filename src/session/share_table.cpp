@@ -61,7 +61,7 @@ ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream) {
 }
 
 bool serves(const Want& have, const Want& want) {
-  if (want.how == Keep::shape_only || have.how == Keep::as_is) return true;
+  if (want.how == Keep::shape_only || want.how == Keep::recomputed || have.how == Keep::as_is) return true;
   if (want.how == Keep::as_is || have.how != Keep::encoded) return false;
   if (have.spec == want.spec || has_plane_for(have.spec, want)) return true;
   if (is_mask(have) || is_mask(want)) return false;

@@ -190,12 +190,12 @@ bool State::is_tried(const Site& site) const {
 
 Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
-  if (!options_.only.empty() && site.name != options_.only) {
-    return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
-  }
   const std::int64_t elems = unique_elems(tensor.view.shape);
   if (elems < options_.min_elems) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
-  return policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
+  Choice choice = policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
+  // What is computed again follows the site that is compressed.
+  if (options_.only.empty() || site.name == options_.only || choice.keep == Keep::recomputed) return choice;
+  return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
 }
 
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {
@@ -233,6 +233,11 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     outcome.kind = Outcome::Kind::shape_only;
     outcome.before = found.blob ? 0 : bytes;
     return {.how = options_.dry ? Keep::as_is : Keep::shape_only};
+  }
+  if (choice.keep == Keep::recomputed) {
+    outcome.kind = Outcome::Kind::recomputed;
+    outcome.before = found.blob || found.weaker != nullptr ? 0 : bytes;
+    return {.how = options_.dry ? Keep::as_is : Keep::recomputed, .mark = mark_of(site, std::move(keys), want)};
   }
   if (found.blob) {
     const Blob::Contents& have = found.blob->contents();
@@ -276,13 +281,19 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
 }
 
 Kept State::derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want) {
+  auto mark = mark_of(site, std::move(keys), want);
+  if (options_.dry) return {.mark = mark};
+  return {.how = Keep::encoded, .derived = true, .blob = source.shared_from_this(), .mark = mark};
+}
+
+/// Says in the table of shares that this memory has been counted, though nothing of it is kept.
+std::shared_ptr<const Blob> State::mark_of(Site& site, ShareKeys keys, const Want& want) {
   auto mark = empty_blob(site);
   mark->keys = std::move(keys);
   mark->want = want;
   mark->have = {Keep::shape_only, Copy{}};
   shared.insert(*mark);
-  if (options_.dry) return {.mark = mark};
-  return {.how = Keep::encoded, .derived = true, .blob = source.shared_from_this(), .mark = mark};
+  return mark;
 }
 
 /// Stands in the table of shares for memory of which nothing is encoded.

@@ -21,7 +21,7 @@ namespace actzip::session {
 
 /// What was done with one saved tensor. Texts are literals: a save makes none.
 struct Outcome {
-  enum class Kind : std::uint8_t { as_is, shape_only, shared, derived, encoded };
+  enum class Kind : std::uint8_t { as_is, shape_only, recomputed, shared, derived, encoded };
   Kind kind = Kind::as_is;
   CodecSpec spec = Copy{};                   ///< if encoded
   const std::string* shared_with = nullptr;  ///< the name of the site that keeps it, or what it is derived from
@@ -142,6 +142,7 @@ class State : public std::enable_shared_from_this<State> {
   };
   Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Target& target, Outcome& outcome);
   Kept derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want);
+  std::shared_ptr<const Blob> mark_of(Site& site, ShareKeys keys, const Want& want);
   std::shared_ptr<Blob> empty_blob(Site& site);
   void teach(const Blob& source, const Want& want);
   static void ask(Site& site, const Want& own, const Want& want);

@@ -17,6 +17,7 @@ std::string codec_text(const Outcome& outcome) {
   switch (outcome.kind) {
     case Outcome::Kind::as_is: return "as is";
     case Outcome::Kind::shape_only: return "shape only";
+    case Outcome::Kind::recomputed: return "recomputed";
     case Outcome::Kind::shared: return "shared";
     case Outcome::Kind::derived: return "derived";
     case Outcome::Kind::encoded: break;

@@ -53,8 +53,10 @@ CASES = [
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.query", "rotated:4"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.key", "rotated:4"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.value", "rotated:2"),
-    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.result", "rotated:2"),
-    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (4, 8, 64, 16), f"{ATTENTION}.aux0", "as is"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.result", "recomputed"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (4, 8, 64, 16), f"{ATTENTION}.aux0", "recomputed"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3, attn_mask=(x @ x.mT).detach()), (4, 8, 64, 16),
+     f"{ATTENTION}.attn_mask", "as is"),
     (lambda x: x @ (x * 2).transpose(1, 2), (4, 32, 32), "bmm.mat2", "rotated:4"),
     (lambda x: x.softmax(-1) @ (x * 2), (4, 32, 32), "softmax.bmm.mat2", "rotated:2"),
     (lambda x: x @ torch.rand(64, requires_grad=True), SQUARE, "mv.self", "as is"),
@@ -133,7 +135,7 @@ def test_case(function, shape, site, codec):
     found = {f"{s.op}.{s.slot}": s for s in session.report().sites}
     assert site in found, list(found)
     assert found[site].codec == codec, found[site]
-    if codec != "as is":
+    if codec not in ("as is", "recomputed"):
         assert found[site].reason == row_of(*split(site))[2]
     assert found[site].reason
 

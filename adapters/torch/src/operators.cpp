@@ -13,6 +13,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "attention.hpp"
 #include "session_impl.hpp"
 
 namespace actzip::torch {
@@ -32,6 +33,7 @@ thread_local ThreadState t_state;
 double number_of(const c10::IValue& value) {
   if (value.isDouble()) return value.toDouble();
   if (value.isInt()) return static_cast<double>(value.toInt());
+  if (value.isBool()) return value.toBool() ? 1.0 : 0.0;
   return 0.0;
 }
 
@@ -75,6 +77,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   if (state.depth == 0) return;
   Frame& frame = state.frames[--state.depth];
   if (!frame.tried.empty()) hand_over_tried(frame, function);
+  frame.attention.reset();
 }
 
 /// "aten::addmm" -> "addmm"
@@ -103,12 +106,6 @@ int first_factor(const Frame& frame) {
   const std::string_view name = base_name(frame.name);
   if (name == "bmm") return 0;
   return name == "baddbmm" ? 1 : -1;
-}
-
-at::Tensor tensor_at(const Frame& frame, int position) {
-  auto* impl = const_cast<c10::TensorImpl*>(frame.tensors[static_cast<std::size_t>(position)]);
-  using Pointer = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  return impl == nullptr ? at::Tensor() : at::Tensor(Pointer::reclaim_copy(impl));
 }
 
 bool is_beside_softmax(const Frame& frame, SlotCode slot) {
@@ -249,6 +246,12 @@ OperatorFacts facts_of(std::string_view op, SlotCode slot, const Frame& frame, c
 
 }  // namespace
 
+at::Tensor tensor_at(const Frame& frame, int position) {
+  auto* impl = const_cast<c10::TensorImpl*>(frame.tensors[static_cast<std::size_t>(position)]);
+  using Pointer = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  return impl == nullptr ? at::Tensor() : at::Tensor(Pointer::reclaim_copy(impl));
+}
+
 bool start_listening(SessionImpl* session) {
   auto& listeners = t_state.listeners;
   const bool is_new = std::ranges::find(listeners, session) == listeners.end();
@@ -291,10 +294,16 @@ Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameter
   if (frame.info == nullptr) {
     frame.info = &operator_info(frame, is_dropout_product(frame, parent) ? kDropout : kNoPrefix);
     frame.parameter = first_parameter(frame, parameters);
+    frame.attention = AttentionCall::of(frame);
   }
   const SlotCode slot = slot_of(tensor, frame);
   const OperatorInfo* info = is_beside_softmax(frame, slot) ? &operator_info(frame, kSoftmax) : frame.info;
-  return {info, slot, frame.parameter, facts_of(info->name, slot, frame, parent)};
+  Saver saver{info, slot, frame.parameter, facts_of(info->name, slot, frame, parent), frame.attention};
+  if (frame.attention) {
+    const auto part = AttentionCall::part_of(slot, tensor);
+    saver.facts.recomputable = part && frame.attention->can_compute(*part);
+  }
+  return saver;
 }
 
 void note_tried(const TriedSave& save, const std::shared_ptr<NoiseStream>& stream) {

@@ -17,6 +17,7 @@
 
 namespace actzip::torch {
 
+class AttentionCall;
 class ParameterRegistry;
 class SessionImpl;
 
@@ -34,11 +35,12 @@ struct Frame {
   const char* overload = nullptr;
   int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
-  std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number
+  std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number; 1 for true
   int other_saves = 0;                 ///< saved so far that are neither argument nor differentiable output
   const OperatorInfo* info = nullptr;  ///< found at the first save, as is the following
   const void* parameter = nullptr;     ///< the storage of the first parameter among its arguments, or behind a cast
-  std::vector<TriedSave> tried;        ///< what it saved so far, if `stream` observes; mostly empty
+  std::shared_ptr<AttentionCall> attention;  ///< if it is one that can run again; mostly not
+  std::vector<TriedSave> tried;              ///< what it saved so far, if `stream` observes; mostly empty
   std::shared_ptr<NoiseStream> stream;
 };
 
@@ -56,6 +58,7 @@ struct Saver {
   SlotCode slot;
   const void* parameter = nullptr;  ///< as in its frame
   OperatorFacts facts;
+  std::shared_ptr<AttentionCall> attention = {};  ///< as in its frame
 };
 
 /// Listens to this thread's operators between the two calls, which nest. A session that was not listening yet begins a
@@ -74,6 +77,9 @@ class Unheard {
  private:
   std::optional<at::RecordFunctionGuard> guard_;
 };
+
+/// An argument of the operator; not defined if it is no tensor. While the operator runs.
+at::Tensor tensor_at(const Frame& frame, int position);
 
 /// Who saves `tensor` now, on this thread.
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "actzip/backend.hpp"
+#include "attention.hpp"
 #include "convert.hpp"
 #include "memory.hpp"
 
@@ -80,7 +81,14 @@ void Packed::check_version() const {
 
 at::Tensor Packed::unpack() const {
   check_version();
+  if (is_recomputed()) return attention_->compute(static_cast<AttentionCall::Part>(attention_part_));
   return as_is_.defined() ? as_is_ : restored();
+}
+
+at::Tensor Packed::unpack_as_tried() const {
+  at::Tensor tensor = as_tried(unpack(), site_, kept_.trial);
+  if (attention_) attention_->note_restored(static_cast<AttentionCall::Part>(attention_part_), tensor);
+  return tensor;
 }
 
 /// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
@@ -274,6 +282,13 @@ Encoding Packed::encoding() const {
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   const Saver saver = current_saver(tensor, parameters);
   Packed packed = pack_at(place_of(saver), tensor, saver, {});
+  if (saver.attention) {
+    if (const auto part = AttentionCall::part_of(saver.slot, tensor)) {
+      saver.attention->note_kept(*part, packed);  // a copy that does not hold the call
+      packed.attention_ = saver.attention;
+      packed.attention_part_ = *part;
+    }
+  }
   if (const auto save = packed.tried(); save && is_watched(tensor)) note_tried(*save, stream_);
   return packed;
 }

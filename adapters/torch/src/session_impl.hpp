@@ -32,10 +32,12 @@ class Packed {
   void check_version() const;
 
   /// The same; with noise on it, while that is tried out in an observed step.
-  [[nodiscard]] at::Tensor unpack_as_tried() const { return as_tried(unpack(), site_, kept_.trial); }
+  [[nodiscard]] at::Tensor unpack_as_tried() const;
 
   /// Whether its values are kept in few bits, so that others may be derived from them.
   [[nodiscard]] bool is_encoded() const { return kept_.how == Keep::encoded; }
+  /// Whether nothing is kept, and the operator runs again for it.
+  [[nodiscard]] bool is_recomputed() const { return kept_.how == Keep::recomputed; }
   /// Whether it restores the source that it was packed with, from which the tensor is to be computed.
   [[nodiscard]] bool is_derived() const { return kept_.derived; }
   /// Name of the site that keeps it, as in the report. Requires is_encoded().
@@ -63,6 +65,8 @@ class Packed {
   Shape shape_;               ///< dense, in the memory order of what was saved
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   c10::Device device_ = c10::kCPU;
+  std::shared_ptr<AttentionCall> attention_;  ///< that saved it; mostly none
+  int attention_part_ = 0;                    ///< of AttentionCall
 };
 
 /// What a layer knows beside the tensor; mostly nothing.

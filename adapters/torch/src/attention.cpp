@@ -1,0 +1,111 @@
+#include "attention.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace actzip::torch {
+
+namespace {
+
+constexpr std::string_view kFamily = "_scaled_dot_product_";
+
+/// An argument as the frame has noted it; none if it is of a type that frames do not note. They note nothing as 0,
+/// which no scale is.
+std::optional<c10::IValue> argument_of(const Frame& frame, int position, const c10::TypePtr& type) {
+  const double number = frame.numbers[static_cast<std::size_t>(position)];
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType: return tensor_at(frame, position).tensor_data();
+    case c10::TypeKind::FloatType: return number;
+    case c10::TypeKind::BoolType: return number != 0.0;
+    case c10::TypeKind::OptionalType: break;
+    default: return std::nullopt;
+  }
+  const auto& inner = type->expectRef<c10::OptionalType>().getElementType();
+  if (inner->kind() == c10::TypeKind::TensorType) {
+    const at::Tensor tensor = tensor_at(frame, position);
+    return tensor.defined() ? c10::IValue(tensor.tensor_data()) : c10::IValue();
+  }
+  if (inner->kind() != c10::TypeKind::FloatType) return std::nullopt;
+  return number != 0.0 ? c10::IValue(number) : c10::IValue();
+}
+
+bool takes_operands_first(const std::vector<std::string>& names) {
+  constexpr std::array<std::string_view, 3> kNames{"query", "key", "value"};
+  return names.size() >= kNames.size() && std::equal(kNames.begin(), kNames.end(), names.begin());
+}
+
+bool has_dropout(const Frame& frame) {
+  const auto& names = frame.info->arguments;
+  const auto found = std::ranges::find(names, "dropout_p");
+  return found == names.end() || frame.numbers[static_cast<std::size_t>(found - names.begin())] != 0.0;
+}
+
+}  // namespace
+
+std::shared_ptr<AttentionCall> AttentionCall::of(const Frame& frame) {
+  const OperatorInfo& info = *frame.info;
+  if (!info.name.starts_with(kFamily) || !takes_operands_first(info.arguments)) return nullptr;
+  if (frame.count != static_cast<int>(info.arguments.size()) || has_dropout(frame)) return nullptr;
+  const auto op = c10::Dispatcher::singleton().findSchema({frame.name, frame.overload ? frame.overload : ""});
+  if (!op) return nullptr;
+  ::torch::jit::Stack arguments(kOperands);
+  for (int i = kOperands; i < frame.count; ++i) {
+    auto argument = argument_of(frame, i, op->schema().arguments()[static_cast<std::size_t>(i)].type());
+    if (!argument) return nullptr;
+    arguments.push_back(*std::move(argument));
+  }
+  return std::make_shared<AttentionCall>(*op, std::move(arguments));
+}
+
+std::optional<AttentionCall::Part> AttentionCall::part_of(SlotCode slot, const at::Tensor& tensor) {
+  if (slot.value < kOperands) return static_cast<Part>(slot.value);
+  if (slot.value == SlotCode::kResult) return result;
+  // Statistics are the only numbers beside it; the state of a generator is integer.
+  if (slot.value >= SlotCode::kOther && tensor.is_floating_point()) return statistics;
+  return std::nullopt;
+}
+
+bool AttentionCall::can_compute(Part part) const {
+  if (!std::ranges::all_of(kept_, [](const auto& operand) { return operand.has_value(); })) return false;
+  if (part == result) return true;
+  return part == statistics && std::ranges::any_of(kept_, [](const auto& operand) { return operand->is_encoded(); });
+}
+
+void AttentionCall::note_kept(Part part, const Packed& packed) {
+  if (part < kOperands) {
+    kept_[part] = packed;
+  } else {
+    is_computed_[static_cast<std::size_t>(part - result)] = packed.is_recomputed();
+  }
+}
+
+void AttentionCall::note_restored(Part part, const at::Tensor& tensor) {
+  if (part >= kOperands || is_computed_ == std::array{false, false}) return;
+  const std::lock_guard lock(mutex_);
+  restored_[part] = tensor;
+}
+
+at::Tensor AttentionCall::compute(Part part) {
+  const std::lock_guard lock(mutex_);
+  at::Tensor& output = outputs_[static_cast<std::size_t>(part - result)];
+  if (!output.defined()) run();
+  return std::exchange(output, at::Tensor());
+}
+
+void AttentionCall::run() {
+  const at::NoGradGuard no_grad;
+  ::torch::jit::Stack stack = arguments_;
+  for (std::size_t i = 0; i < kOperands; ++i) {
+    at::Tensor operand = std::exchange(restored_[i], at::Tensor());
+    stack[i] = operand.defined() ? std::move(operand) : kept_[i]->unpack_as_tried();
+  }
+  op_.callBoxed(stack);
+  for (std::size_t i = 0; i < kOutputs; ++i) {
+    if (is_computed_[i]) outputs_[i] = std::move(stack[i]).toTensor();
+  }
+}
+
+}  // namespace actzip::torch

@@ -1,0 +1,61 @@
+// Fused attention that runs again in backward. There the product of the result and its gradient is subtracted from that
+// of every value: noise in the values cancels only if the result is made of the same values. So result and statistics
+// are not kept, but computed from what was kept of query, key and value.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "session_impl.hpp"
+
+namespace actzip::torch {
+
+/// One call of an operator that takes query, key and value first, and gives result and statistics first.
+class AttentionCall {
+ public:
+  /// What it saves and may be asked for again.
+  enum Part : int { query, key, value, result, statistics };
+
+  /// The call of `frame`; null if it is none, or cannot run again: a dropout would draw other numbers.
+  static std::shared_ptr<AttentionCall> of(const Frame& frame);
+
+  AttentionCall(const c10::OperatorHandle& op, ::torch::jit::Stack arguments)
+      : op_(op), arguments_(std::move(arguments)) {}
+
+  /// What the operator saves in that slot; none if it is nothing of the above.
+  static std::optional<Part> part_of(SlotCode slot, const at::Tensor& tensor);
+
+  /// Whether that part can be computed: there are operands for it. Statistics of operands that are kept as they are
+  /// need not be.
+  [[nodiscard]] bool can_compute(Part part) const;
+
+  /// That part is kept so. It is an operand, or may have to be computed.
+  void note_kept(Part part, const Packed& packed);
+
+  /// Backward has got this operand. It is not restored again for the result, nor drawn again if noise is tried in it.
+  void note_restored(Part part, const at::Tensor& tensor);
+
+  /// The result or the statistics. Backward asks for both, and the operator runs once.
+  [[nodiscard]] at::Tensor compute(Part part);
+
+ private:
+  static constexpr int kOperands = 3;
+  static constexpr int kOutputs = 2;
+  void run();
+
+  const c10::OperatorHandle op_;
+  const ::torch::jit::Stack arguments_;  ///< nothing in place of the operands
+  std::array<std::optional<Packed>, kOperands> kept_;
+  std::array<bool, kOutputs> is_computed_{};  ///< nothing of it is kept
+  std::mutex mutex_;  ///< of what follows: somebody may look at what a node has saved while it runs
+  std::array<at::Tensor, kOperands> restored_;
+  std::array<at::Tensor, kOutputs> outputs_;
+};
+
+}  // namespace actzip::torch
