@@ -61,7 +61,7 @@ void add_compression(CLI::App& app, Options& o) {
   app.add_option("--interval", o.interval, "Steps from one adaptation to the next")
       ->check(kFromZero)
       ->group("Compression");
-  app.add_option("--keep", o.keep, "Who keeps: layers, a scope around the step, or both; layers, and both for graphs, when left out")
+  app.add_option("--keep", o.keep, "Who keeps: layers, a scope around the step, or both")
       ->check(CLI::IsMember({"layers", "scope", "both"}))
       ->group("Compression");
   // For --help alone: expand() writes it as --preset.

@@ -33,7 +33,7 @@ struct Options {
   std::optional<double> bits;
   std::string adapt;
   std::int64_t interval = 0;
-  std::string keep;  ///< layers, scope or both; empty: what is best for the network
+  std::string keep = "both";  ///< layers, scope or both
 
   // How it is trained.
   std::int64_t epochs = 10;

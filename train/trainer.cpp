@@ -127,9 +127,6 @@ void to_channels_last(models::Model& model) {
 Trainer::Trainer(const Options& options) : options_(options), device_(choose_device(options.device)) {
   if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
   session_ = make_session(options);  // a wrong preset is told before anything is loaded
-  const models::Kind kind = models::model_info(options.model).kind;
-  // Attention in few bits costs a network accuracy (docs/train.md); products with a graph do not.
-  if (options_.keep.empty()) options_.keep = kind == models::Kind::graph ? "both" : "layers";
   task_ = make_task(options, device_);
   at::manual_seed(options.seed);
   model_ = models::make_model(task_->model_options());

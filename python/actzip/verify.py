@@ -108,7 +108,7 @@ def verify(
 
 def _lossy_sites(report: Report) -> list[str]:
     """Those kept by a codec that changes values, or sharing what such a site keeps."""
-    lossless = ("as is", "shape only", "mask", "index", "copy")
+    lossless = ("as is", "shape only", "recomputed", "mask", "index", "copy")
     lossy = [site.site for site in report.sites if site.codec not in ("shared", "derived") and not site.codec.startswith(lossless)]
     sharing = {f"kept by {name}" for name in lossy}
     return [site.site for site in report.sites if site.site in lossy or site.reason in sharing]

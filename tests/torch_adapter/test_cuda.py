@@ -346,3 +346,75 @@ def test_a_captured_step_is_not_observed():
     graph.replay()
     torch.cuda.synchronize()
     assert session.report().plan.plans == 0
+
+
+BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
+
+
+def attention_gradients(session, backend, **way):
+    generator = torch.Generator("cuda").manual_seed(0)
+    tensors = [torch.randn(4, 8, 128, 64, generator=generator, dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
+    torch.manual_seed(1)
+    with session or contextlib.nullcontext(), sdpa_kernel(backend):
+        result = F.scaled_dot_product_attention(*(2 * t for t in tensors), **way)
+    return torch.autograd.grad(result, tensors, torch.sin(torch.arange(result.numel())).view_as(result).bfloat16())
+
+
+def kept_by_attention(session):
+    return {site.slot: site.codec for site in session.report().sites if site.op.startswith("_scaled_dot_product")}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", [{}, {"is_causal": True}, {"scale": 0.1}])
+def test_attention_runs_again_as_it_ran(backend, way):
+    session = actzip.Session(rules={f"_scaled_dot_product*.{name}": "as is" for name in ("query", "key", "value")})
+    found = attention_gradients(session, backend, **way)
+    for actual, exact in zip(found, attention_gradients(None, backend, **way), strict=True):
+        torch.testing.assert_close(actual, exact, rtol=0, atol=2e-2 * float(exact.abs().max()))  # atomic sums differ
+    assert kept_by_attention(session)["result"] == "recomputed"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_with_noise(backend):
+    exact = attention_gradients(None, backend)
+    errors = []
+    for rules in ({}, {"_scaled_dot_product*.result": "rotated:3"}):
+        session = actzip.Session(seed=1, rules=rules)
+        errors.append(sum(float((attention_gradients(session, backend)[0] - exact[0]).float().square().sum())
+                          for _ in range(4)))
+    assert errors[0] < 0.6 * errors[1], errors
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_draws_the_same_dropout_again(backend):
+    session = actzip.Session(rules={f"_scaled_dot_product*.{name}": "as is" for name in ("query", "key", "value")})
+    exact = attention_gradients(None, backend, dropout_p=0.3)
+    state = torch.cuda.get_rng_state()
+    for actual, wanted in zip(attention_gradients(session, backend, dropout_p=0.3), exact, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=0, atol=2e-2 * float(wanted.abs().max()))
+    assert kept_by_attention(session)["result"] == "recomputed"
+    assert torch.equal(torch.cuda.get_rng_state(), state), "backward draws nothing of its own"
+
+
+def test_attention_with_dropout_can_be_captured():
+    """Its place among the random numbers is known to the graph alone, so the result is kept."""
+    x = torch.randn(4, 8, 128, 64, dtype=torch.bfloat16).requires_grad_()
+    session = actzip.Session()
+
+    def step():
+        with session, sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            result = F.scaled_dot_product_attention(2 * x, 3 * x, 4 * x, dropout_p=0.1)
+        return torch.autograd.grad(result.sum(), x)[0]
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    assert kept_by_attention(session)["result"] == "recomputed"
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gradient = step()
+    assert kept_by_attention(session)["result"] == "rotated:2"
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.isfinite(gradient).all() and gradient.abs().max() > 0

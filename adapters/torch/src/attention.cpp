@@ -1,10 +1,14 @@
 #include "attention.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
+
+#include "actzip/backend.hpp"
+#include "memory.hpp"
 
 namespace actzip::torch {
 
@@ -43,12 +47,45 @@ bool has_dropout(const Frame& frame) {
   return found == names.end() || frame.numbers[static_cast<std::size_t>(found - names.begin())] != 0.0;
 }
 
+/// While it lives, a generator is at that place; afterwards where it was.
+class VisitedPlace {
+ public:
+  explicit VisitedPlace(const RandomPlace& place) : before_(RandomPlace::now(place.generator.device())) {
+    place.go_there();
+  }
+  ~VisitedPlace() { before_.go_there(); }
+  VisitedPlace(const VisitedPlace&) = delete;
+  VisitedPlace& operator=(const VisitedPlace&) = delete;
+
+ private:
+  RandomPlace before_;
+};
+
 }  // namespace
+
+RandomPlace RandomPlace::now(c10::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  return {generator, generator.current_seed(), generator.get_offset()};
+}
+
+void RandomPlace::go_there() const {
+  at::Generator own = generator;
+  const std::lock_guard lock(own.mutex());
+  if (own.current_seed() != seed) own.set_current_seed(seed);  // which forgets more than the offset
+  own.set_offset(offset);
+}
 
 std::shared_ptr<AttentionCall> AttentionCall::of(const Frame& frame) {
   const OperatorInfo& info = *frame.info;
   if (!info.name.starts_with(kFamily) || !takes_operands_first(info.arguments)) return nullptr;
-  if (frame.count != static_cast<int>(info.arguments.size()) || has_dropout(frame)) return nullptr;
+  if (frame.count != static_cast<int>(info.arguments.size())) return nullptr;
+  std::optional<RandomPlace> random;
+  if (has_dropout(frame)) {
+    const c10::Device device = tensor_at(frame, query).device();
+    if (!device.is_cuda() || is_capturing(current_stream(device))) return nullptr;
+    random = RandomPlace::now(device);
+  }
   const auto op = c10::Dispatcher::singleton().findSchema({frame.name, frame.overload ? frame.overload : ""});
   if (!op) return nullptr;
   ::torch::jit::Stack arguments(kOperands);
@@ -57,7 +94,7 @@ std::shared_ptr<AttentionCall> AttentionCall::of(const Frame& frame) {
     if (!argument) return nullptr;
     arguments.push_back(*std::move(argument));
   }
-  return std::make_shared<AttentionCall>(*op, std::move(arguments));
+  return std::make_shared<AttentionCall>(*op, std::move(arguments), std::move(random));
 }
 
 std::optional<AttentionCall::Part> AttentionCall::part_of(SlotCode slot, const at::Tensor& tensor) {
@@ -102,7 +139,11 @@ void AttentionCall::run() {
     at::Tensor operand = std::exchange(restored_[i], at::Tensor());
     stack[i] = operand.defined() ? std::move(operand) : kept_[i]->unpack_as_tried();
   }
-  op_.callBoxed(stack);
+  {
+    std::optional<VisitedPlace> visit;
+    if (random_) visit.emplace(*random_);
+    op_.callBoxed(stack);
+  }
   for (std::size_t i = 0; i < kOutputs; ++i) {
     if (is_computed_[i]) outputs_[i] = std::move(stack[i]).toTensor();
   }

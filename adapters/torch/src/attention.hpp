@@ -3,6 +3,7 @@
 // are not kept, but computed from what was kept of query, key and value.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -16,17 +17,30 @@
 
 namespace actzip::torch {
 
+/// Where a generator stands, so that a dropout draws the same numbers again.
+struct RandomPlace {
+  at::Generator generator;
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+
+  /// Of a device's default generator. Not while its stream is captured.
+  static RandomPlace now(c10::Device device);
+  /// Sets the generator to this place.
+  void go_there() const;
+};
+
 /// One call of an operator that takes query, key and value first, and gives result and statistics first.
 class AttentionCall {
  public:
   /// What it saves and may be asked for again.
   enum Part : int { query, key, value, result, statistics };
 
-  /// The call of `frame`; null if it is none, or cannot run again: a dropout would draw other numbers.
+  /// The call of `frame`, which has not drawn random numbers yet; null if it is none, or cannot run again: on the CPU
+  /// or while it is captured into a graph a dropout would draw other numbers.
   static std::shared_ptr<AttentionCall> of(const Frame& frame);
 
-  AttentionCall(const c10::OperatorHandle& op, ::torch::jit::Stack arguments)
-      : op_(op), arguments_(std::move(arguments)) {}
+  AttentionCall(const c10::OperatorHandle& op, ::torch::jit::Stack arguments, std::optional<RandomPlace> random)
+      : op_(op), arguments_(std::move(arguments)), random_(std::move(random)) {}
 
   /// What the operator saves in that slot; none if it is nothing of the above.
   static std::optional<Part> part_of(SlotCode slot, const at::Tensor& tensor);
@@ -50,7 +64,8 @@ class AttentionCall {
   void run();
 
   const c10::OperatorHandle op_;
-  const ::torch::jit::Stack arguments_;  ///< nothing in place of the operands
+  const ::torch::jit::Stack arguments_;      ///< nothing in place of the operands
+  const std::optional<RandomPlace> random_;  ///< if it has a dropout
   std::array<std::optional<Packed>, kOperands> kept_;
   std::array<bool, kOutputs> is_computed_{};  ///< nothing of it is kept
   std::mutex mutex_;  ///< of what follows: somebody may look at what a node has saved while it runs
