@@ -16,8 +16,8 @@ from .unchanged import unchanged
 if TYPE_CHECKING:
     from .session import Session
 
-#: Steps that one measurement may take, one of them observed: with their comparisons they last as long as 29 or so, which
-#: is 3 % at an interval of 1,000 steps.
+#: Steps that one measurement may take, one of them observed: with their comparisons they last as long as 29 or so
+#: (docs/plan.md), which is 3 % at an interval of 1,000 steps.
 MOST_STEPS = 18
 
 #: How often a session is asked for an observation before it gives it, on whatever device.
