@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "actzip/codec.hpp"
 #include "actzip/error.hpp"
@@ -50,6 +51,28 @@ TEST(Policy, ExactKeepsEveryValueButWhatNoGradientAsksFor) {
   EXPECT_EQ(choose(exact, "never_heard_of", "x").keep, Keep::as_is);
   EXPECT_EQ(spec_of(choose(exact, "relu", "result")), "mask");
   EXPECT_EQ(choose(exact, "max_pool2d_with_indices", "self").keep, Keep::shape_only);
+}
+
+TEST(Policy, AttentionRunsAgainWhereItCan) {
+  constexpr std::string_view kAttention = "_scaled_dot_product_flash_attention";
+  const OperatorFacts again{.recomputable = true};
+  const auto kept = [&](const Policy& policy, std::string_view slot, const OperatorFacts& facts) {
+    return choose(policy, kAttention, slot, DType::bf16, kSome, facts);
+  };
+  EXPECT_EQ(kept(Policy(), "result", again).keep, Keep::recomputed);
+  EXPECT_EQ(kept(Policy(), "aux0", again).keep, Keep::recomputed);
+  EXPECT_EQ(kept(Policy("division:all"), "result", again).keep, Keep::recomputed);
+  EXPECT_EQ(spec_of(kept(Policy(), "result", {})), "rotated:2");
+  EXPECT_EQ(kept(Policy(), "aux0", {}).keep, Keep::as_is);
+  EXPECT_EQ(kept(Policy("exact"), "result", again).keep, Keep::as_is);
+  EXPECT_EQ(kept(Policy("division"), "result", again).keep, Keep::as_is);
+  EXPECT_EQ(spec_of(kept(Policy("rotated:4"), "result", again)), "rotated:4");
+  // An operand is one whatever an adapter says, and a rule goes first.
+  EXPECT_EQ(spec_of(kept(Policy(), "value", again)), "rotated:2");
+  const std::vector<Rule> rules{{"*", "rotated:3"}};
+  const Policy ruled("default", std::nullopt, rules);
+  EXPECT_EQ(spec_of(kept(ruled, "result", again)), "rotated:3");
+  EXPECT_EQ(kept(ruled, "aux0", again).keep, Keep::recomputed);
 }
 
 TEST(Policy, IntegersNeedABound) {

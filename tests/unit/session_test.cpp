@@ -319,6 +319,25 @@ TEST_F(SessionTest, ShapeOnlyKeepsNothing) {
   EXPECT_EQ(session->report().bytes_before, x.values.size() * sizeof(float));
 }
 
+TEST_F(SessionTest, WhatRunsAgainIsCountedOnceAndTeachesNobody) {
+  const FakeTensor x;
+  const std::size_t bytes = x.values.size() * sizeof(float);
+  SavedTensor result = x.saved();
+  result.facts.recomputable = true;
+  for (int step = 0; step < 3; ++step) {
+    session->begin_step();
+    const int before = memory.allocations;
+    const Kept again = keep("_scaled_dot_product_flash_attention", "result", result);
+    EXPECT_EQ(again.how, Keep::recomputed);
+    EXPECT_EQ(memory.allocations, before);
+    const Kept product = keep("addmm", "mat1", x.saved());  // of the same memory
+    EXPECT_EQ(product.how, Keep::encoded);
+    EXPECT_EQ(codecs(), (std::vector<std::string>{"recomputed", "rotated:3"}));
+    EXPECT_EQ(session->report().bytes_before, bytes);
+  }
+  EXPECT_EQ(session->live_bytes(), 0U);
+}
+
 constexpr std::string_view kOutOfBound =
     "embedding.indices: an index outside the bound that the operator's arguments state; gradients that use it are "
     "wrong";
