@@ -60,6 +60,23 @@ def test_grouped_heads():
         torch.testing.assert_close(actual, exact, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("which", [(0, 0, 0), (0, 1, 1), (0, 1, 0)])
+def test_operands_that_are_one_tensor(which):
+    def step(session):
+        tensors = operands()
+        with session or contextlib.nullcontext():
+            doubled = [2 * t for t in tensors]
+            result = F.scaled_dot_product_attention(*(doubled[i] for i in which))
+        used = [tensors[i] for i in sorted(set(which))]
+        return torch.autograd.grad(result.sin().sum(), used)
+
+    rules = {**OPERANDS_AS_THEY_ARE, "sin.*": "as is"}
+    session = actzip.Session(rules=rules)
+    for actual, exact in zip(step(session), step(None), strict=True):
+        torch.testing.assert_close(actual, exact, rtol=0, atol=0)
+    assert kept(session)["result"].codec == "recomputed"
+
+
 def test_nothing_is_kept_of_result_and_statistics():
     session = actzip.Session(min_elems=0)
     result, _ = attend(operands(), session)

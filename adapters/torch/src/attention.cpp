@@ -36,6 +36,15 @@ std::optional<c10::IValue> argument_of(const Frame& frame, int position, const c
   return number != 0.0 ? c10::IValue(number) : c10::IValue();
 }
 
+/// The first operand that is the same tensor, for each: what it saves is found by the tensor.
+AttentionCall::Operands first_of_each(const Frame& frame) {
+  AttentionCall::Operands first{};
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    first[i] = static_cast<std::size_t>(std::ranges::find(frame.tensors, frame.tensors[i]) - frame.tensors.begin());
+  }
+  return first;
+}
+
 bool takes_operands_first(const std::vector<std::string>& names) {
   constexpr std::array<std::string_view, 3> kNames{"query", "key", "value"};
   return names.size() >= kNames.size() && std::equal(kNames.begin(), kNames.end(), names.begin());
@@ -94,7 +103,7 @@ std::shared_ptr<AttentionCall> AttentionCall::of(const Frame& frame) {
     if (!argument) return nullptr;
     arguments.push_back(*std::move(argument));
   }
-  return std::make_shared<AttentionCall>(*op, std::move(arguments), std::move(random));
+  return std::make_shared<AttentionCall>(*op, first_of_each(frame), std::move(arguments), std::move(random));
 }
 
 std::optional<AttentionCall::Part> AttentionCall::part_of(SlotCode slot, const at::Tensor& tensor) {
@@ -106,9 +115,9 @@ std::optional<AttentionCall::Part> AttentionCall::part_of(SlotCode slot, const a
 }
 
 bool AttentionCall::can_compute(Part part) const {
-  if (!std::ranges::all_of(kept_, [](const auto& operand) { return operand.has_value(); })) return false;
+  if (!std::ranges::all_of(operands_, [&](std::size_t i) { return kept_[i].has_value(); })) return false;
   if (part == result) return true;
-  return part == statistics && std::ranges::any_of(kept_, [](const auto& operand) { return operand->is_encoded(); });
+  return part == statistics && std::ranges::any_of(operands_, [&](std::size_t i) { return kept_[i]->is_encoded(); });
 }
 
 void AttentionCall::note_kept(Part part, const Packed& packed) {
@@ -136,9 +145,11 @@ void AttentionCall::run() {
   const at::NoGradGuard no_grad;
   ::torch::jit::Stack stack = arguments_;
   for (std::size_t i = 0; i < kOperands; ++i) {
-    at::Tensor operand = std::exchange(restored_[i], at::Tensor());
-    stack[i] = operand.defined() ? std::move(operand) : kept_[i]->unpack_as_tried();
+    at::Tensor& operand = restored_[operands_[i]];
+    if (!operand.defined()) operand = kept_[operands_[i]]->unpack_as_tried();
+    stack[i] = operand;
   }
+  restored_ = {};
   {
     std::optional<VisitedPlace> visit;
     if (random_) visit.emplace(*random_);

@@ -39,8 +39,14 @@ class AttentionCall {
   /// or while it is captured into a graph a dropout would draw other numbers.
   static std::shared_ptr<AttentionCall> of(const Frame& frame);
 
-  AttentionCall(const c10::OperatorHandle& op, ::torch::jit::Stack arguments, std::optional<RandomPlace> random)
-      : op_(op), arguments_(std::move(arguments)), random_(std::move(random)) {}
+  static constexpr int kOperands = 3;
+  using Operands = std::array<std::size_t, kOperands>;
+
+  /// `operands` says for each which was the first to be the same tensor, mostly itself; `arguments` has nothing in
+  /// their place.
+  AttentionCall(const c10::OperatorHandle& op, const Operands& operands, ::torch::jit::Stack arguments,
+                std::optional<RandomPlace> random)
+      : op_(op), operands_(operands), arguments_(std::move(arguments)), random_(std::move(random)) {}
 
   /// What the operator saves in that slot; none if it is nothing of the above.
   static std::optional<Part> part_of(SlotCode slot, const at::Tensor& tensor);
@@ -59,12 +65,12 @@ class AttentionCall {
   [[nodiscard]] at::Tensor compute(Part part);
 
  private:
-  static constexpr int kOperands = 3;
   static constexpr int kOutputs = 2;
   void run();
 
   const c10::OperatorHandle op_;
-  const ::torch::jit::Stack arguments_;      ///< nothing in place of the operands
+  const Operands operands_;
+  const ::torch::jit::Stack arguments_;
   const std::optional<RandomPlace> random_;  ///< if it has a dropout
   std::array<std::optional<Packed>, kOperands> kept_;
   std::array<bool, kOutputs> is_computed_{};  ///< nothing of it is kept
