@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr const char* kState = "state";
 
 at::Tensor as_tensor(const std::string& text) {
@@ -40,6 +40,7 @@ Json json_of(const Checkpoint& checkpoint, const Options& options) {
           {"step", progress.step},
           {"logged_step", progress.logged_step},
           {"best", progress.best},
+          {"best_choice", progress.best_choice},
           {"last", progress.last},
           {"evaluations_since_best", progress.evaluations_since_best},
           {"seconds", progress.seconds},
@@ -104,6 +105,7 @@ Checkpoint read_checkpoint(const std::string& folder, const Options& options) {
   progress.step = state.at("step");
   progress.logged_step = state.at("logged_step");
   progress.best = number_or_nan(state.at("best"));
+  progress.best_choice = number_or_nan(state.at("best_choice"));
   progress.last = number_or_nan(state.at("last"));
   progress.evaluations_since_best = state.at("evaluations_since_best");
   progress.seconds = state.at("seconds");

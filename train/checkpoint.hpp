@@ -13,8 +13,9 @@ namespace actzip::train {
 /// Figures of a run, beside its tensors.
 struct Progress {
   std::int64_t step = 0;
-  std::int64_t logged_step = 0;  ///< of the last line
-  double best = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t logged_step = 0;                            ///< of the last line
+  double best = std::numeric_limits<double>::quiet_NaN();  ///< of the evaluation with the best choice()
+  double best_choice = std::numeric_limits<double>::quiet_NaN();
   double last = std::numeric_limits<double>::quiet_NaN();
   std::int64_t evaluations_since_best = 0;
   double seconds = 0;         ///< of training alone

@@ -28,8 +28,10 @@ class GraphTask final : public Task {
     adjacency_ = models::normalised_adjacency(graph_.from, graph_.to, graph_.nodes, options.model).to(device);
     const at::Tensor labels = to_device(graph_.labels, device);
     train_ = to_device(nodes_of(graph_, data::NodeSplit::train), device);
+    validation_ = to_device(nodes_of(graph_, data::NodeSplit::validation), device);
     test_ = to_device(nodes_of(graph_, data::NodeSplit::test), device);
     train_labels_ = labels.index({train_});
+    validation_labels_ = labels.index({validation_});
     test_labels_ = labels.index({test_});
   }
 
@@ -53,10 +55,13 @@ class GraphTask final : public Task {
                          options_.label_smoothing);
   }
 
-  [[nodiscard]] double evaluate(models::Model& model) override {
-    const at::Tensor logits = model.forward(features_, adjacency_).index({test_});
-    const auto nodes = static_cast<double>(std::max<std::int64_t>(test_.size(0), 1));
-    return 100.0 * static_cast<double>(count_correct(logits, test_labels_)) / nodes;
+  [[nodiscard]] Evaluation evaluate(models::Model& model) override {
+    const at::Tensor logits = model.forward(features_, adjacency_);
+    const auto accuracy = [&](const at::Tensor& nodes, const at::Tensor& labels) {
+      return 100.0 * static_cast<double>(count_correct(logits.index({nodes}), labels)) /
+             static_cast<double>(nodes.size(0));
+    };
+    return {accuracy(test_, test_labels_), accuracy(validation_, validation_labels_)};
   }
 
  private:
@@ -65,8 +70,10 @@ class GraphTask final : public Task {
   at::Tensor features_;
   at::Tensor adjacency_;
   at::Tensor train_;
+  at::Tensor validation_;
   at::Tensor test_;
   at::Tensor train_labels_;
+  at::Tensor validation_labels_;
   at::Tensor test_labels_;
 };
 

@@ -89,7 +89,7 @@ class ImageTask final : public Task {
     return cross_entropy(model.forward(batch.input), batch.target, options_.label_smoothing);
   }
 
-  [[nodiscard]] double evaluate(models::Model& model) override {
+  [[nodiscard]] Evaluation evaluate(models::Model& model) override {
     std::int64_t correct = 0;
     std::int64_t all = 0;
     validation_.begin_epoch(0);
@@ -98,7 +98,7 @@ class ImageTask final : public Task {
       correct += count_correct(model.forward(batch.input), batch.target);
       all += batch.examples;
     }
-    return all > 0 ? 100.0 * static_cast<double>(correct) / static_cast<double>(all) : 0.0;
+    return {all > 0 ? 100.0 * static_cast<double>(correct) / static_cast<double>(all) : 0.0};
   }
 
   [[nodiscard]] std::vector<std::string> skipped() const override {

@@ -104,7 +104,8 @@ void add_training(CLI::App& app, Options& o) {
   app.add_option("--amp", o.amp, "Products in 16 bits: none, bf16, or fp16 with a scaled loss")
       ->check(CLI::IsMember({"none", "bf16", "fp16"}))
       ->group(group);
-  count("--patience", o.patience, kFromZero, "Stop after so many epochs without a better result; 0: never");
+  count("--patience", o.patience, kFromZero,
+        "Stop after so many epochs without a better result, on validation nodes if there are such; 0: never");
   app.add_option("--seed", o.seed, "Of weights, order, crops, dropout and codecs")->group(group);
 }
 

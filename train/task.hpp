@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,15 @@ struct Batch {
   at::Tensor target;
   at::Tensor extra;  ///< as Model::forward() takes it
   std::int64_t examples = 0;
+};
+
+/// The metric of a network as it is.
+struct Evaluation {
+  double value = 0.0;
+  /// On examples that are set apart to choose by, if the data has such: the best epoch is then the best of these.
+  std::optional<double> validation = {};
+
+  [[nodiscard]] double choice() const { return validation.value_or(value); }
 };
 
 struct Metric {
@@ -52,7 +62,7 @@ class Task {
   /// The mean over the batch, in f32.
   [[nodiscard]] virtual at::Tensor loss(models::Model& model, const Batch& batch) const = 0;
   /// The metric on what was not trained with. The model is in evaluation mode, and no graph is made.
-  [[nodiscard]] virtual double evaluate(models::Model& model) = 0;
+  [[nodiscard]] virtual Evaluation evaluate(models::Model& model) = 0;
   /// Records that could not be used, by name.
   [[nodiscard]] virtual std::vector<std::string> skipped() const { return {}; }
 };

@@ -68,7 +68,7 @@ class TextTask final : public Task {
   }
 
   /// The loss in nats, over windows side by side.
-  [[nodiscard]] double evaluate(models::Model& model) override {
+  [[nodiscard]] Evaluation evaluate(models::Model& model) override {
     const auto first = static_cast<std::int64_t>(text_.validation_begin);
     const auto last = static_cast<std::int64_t>(text_.tokens.size()) - length_;
     const at::Tensor begins = at::arange(first, last, length_, tokens_.options());
@@ -78,7 +78,7 @@ class TextTask final : public Task {
       const at::Tensor logits = model.forward(batch.input).flatten(0, 1);
       sum += cross_entropy(logits, batch.target.flatten(), 0.0).item<double>() * static_cast<double>(part.size(0));
     }
-    return sum / static_cast<double>(begins.size(0));
+    return {sum / static_cast<double>(begins.size(0))};
   }
 
  private:
@@ -154,14 +154,14 @@ class SentenceTask final : public Task {
     return cross_entropy(model.forward(batch.input, batch.extra), batch.target, options_.label_smoothing);
   }
 
-  [[nodiscard]] double evaluate(models::Model& model) override {
+  [[nodiscard]] Evaluation evaluate(models::Model& model) override {
     std::int64_t correct = 0;
     for (std::int64_t begin = 0; begin < validation_.size(0); begin += kValidationBatch) {
       const at::Tensor words = validation_.slice(0, begin, begin + kValidationBatch);
       const at::Tensor labels = validation_labels_.slice(0, begin, begin + kValidationBatch);
       correct += count_correct(model.forward(words, words.ne(data::kPadding)), labels);
     }
-    return 100.0 * static_cast<double>(correct) / static_cast<double>(std::max<std::int64_t>(validation_.size(0), 1));
+    return {100.0 * static_cast<double>(correct) / static_cast<double>(std::max<std::int64_t>(validation_.size(0), 1))};
   }
 
  private:

@@ -107,6 +107,7 @@ class Trainer {
   std::int64_t steps_ = 1;
   std::int64_t stop_at_ = 0;
   Progress progress_;
+  Evaluation last_;      ///< of this process
   at::Tensor loss_sum_;  ///< since the last line
   Clock::time_point began_;
   double logged_seconds_ = 0;
@@ -266,13 +267,16 @@ void Trainer::evaluate() {
   const c10::NoGradGuard no_graph;
   const Autocast autocast(device_.type(), options_.amp);
   model_->eval();
-  progress_.last = task_->evaluate(*model_);
+  last_ = task_->evaluate(*model_);
   model_->train();
-  const Metric metric = task_->metric();
+  progress_.last = last_.value;
+  const double choice = last_.choice();
   const bool is_better =
-      !(metric.higher_is_better ? progress_.last <= progress_.best : progress_.last >= progress_.best);
+      !(task_->metric().higher_is_better ? choice <= progress_.best_choice : choice >= progress_.best_choice);
   progress_.evaluations_since_best = is_better ? 0 : progress_.evaluations_since_best + 1;
-  if (is_better) progress_.best = progress_.last;
+  if (!is_better) return;
+  progress_.best = last_.value;
+  progress_.best_choice = choice;
 }
 
 void Trainer::save() {
@@ -306,7 +310,9 @@ bool Trainer::after_step() {
     if (is_rare)
       console_.say(fmt::format("epoch {}: {} {:.{}f}", (progress_.step - 1) / steps_of_epoch_ + 1, metric.name,
                                progress_.last, metric.digits));
-    metrics_->write({{"kind", "validation"}, {"step", progress_.step}, {metric.name, progress_.last}});
+    Json line{{"kind", "validation"}, {"step", progress_.step}, {metric.name, progress_.last}};
+    if (last_.validation) line["chosen_by"] = *last_.validation;
+    metrics_->write(line);
   }
   const bool has_patience = options_.patience == 0 || progress_.evaluations_since_best < options_.patience;
   if (saves || !has_patience) save();
@@ -369,8 +375,8 @@ void Trainer::summarise() {
   fmt::print("{} on {}, preset {}: {} steps on {}\n", options_.model, options_.data, options_.preset, progress_.step,
              device_.str());
   if (std::isfinite(progress_.last)) {
-    fmt::print("  {:<9} best {:.{}f}, last {:.{}f}\n", metric.name, progress_.best, metric.digits, progress_.last,
-               metric.digits);
+    fmt::print("  {:<9} best {:.{}f}{}, last {:.{}f}\n", metric.name, progress_.best, metric.digits,
+               last_.validation ? " (chosen on validation)" : "", progress_.last, metric.digits);
   }
   if (report_.bytes_after > 0) {
     fmt::print("  held      {} where {} {}: {:.1f} times smaller\n", bytes_text(report_.bytes_after),

@@ -33,7 +33,7 @@ def test_two_steps_of_each_recipe(recipe, preset, tmp_path):
 def test_a_network_learns_and_the_summary_says_so(tmp_path):
     output = trained(*GRAPH, "--epochs", 60, "--output", tmp_path)
     summary = metrics(tmp_path / "metrics.jsonl", "summary")[0]
-    assert summary["best"] >= summary["last"] > 60
+    assert summary["best"] > 60 and summary["last"] > 60
     assert summary["plain_bytes"] > 5 * summary["held_bytes"] > 0
     assert summary["step_seconds"] > 0 and summary["peak_memory_bytes"] > 0
     for word in ("accuracy", "held", "times smaller", "ms", "memory"):
@@ -45,6 +45,18 @@ def test_a_network_learns_and_the_summary_says_so(tmp_path):
     last = f"accuracy {summary['last']:.2f}"
     assert last in trained(*GRAPH, "--epochs", 60, "--evaluate", "--output", tmp_path)
     assert last in trained(*GRAPH, "--evaluate", "--weights", tmp_path / "weights.pt")
+
+
+def test_the_best_epoch_of_a_graph_is_chosen_on_validation_nodes(tmp_path):
+    output = trained(*GRAPH, "--epochs", 300, "--patience", 10, "--output", tmp_path)
+    epochs = metrics(tmp_path / "metrics.jsonl", "validation")
+    chosen_by = [epoch["chosen_by"] for epoch in epochs]
+    best = chosen_by.index(max(chosen_by))
+    summary = metrics(tmp_path / "metrics.jsonl", "summary")[0]
+    assert summary["best"] == epochs[best]["accuracy"] and "(chosen on validation)" in output
+    assert len(epochs) == best + 1 + 10 < 300
+    # Or the test could not tell which nodes were looked at.
+    assert chosen_by != [epoch["accuracy"] for epoch in epochs]
 
 
 @pytest.mark.parametrize("options", [GRAPH, [*IMAGES, "--batch", 8]], ids=["graph", "images"])
