@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <array>
 #include <cerrno>
@@ -60,6 +61,10 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::uint8_t*>(bytes_.data()), bytes_.size());
+}
+
+std::uint32_t checksum(Bytes bytes, std::uint32_t before) {
+  return static_cast<std::uint32_t>(::crc32_z(before, bytes.data(), bytes.size()));
 }
 
 std::vector<std::uint8_t> read_file(const std::filesystem::path& path) {

@@ -31,6 +31,15 @@ class MappedFile {
   Bytes bytes_;
 };
 
+/// The CRC-32 of some bytes behind those of `before`.
+std::uint32_t checksum(Bytes bytes, std::uint32_t before = 0);
+
+/// The same of numbers, as they lie in memory.
+template <class T>
+std::uint32_t checksum(const std::vector<T>& numbers, std::uint32_t before = 0) {
+  return checksum(Bytes(reinterpret_cast<const std::uint8_t*>(numbers.data()), numbers.size() * sizeof(T)), before);
+}
+
 /// All of a file, for many small ones. Throws DataError.
 std::vector<std::uint8_t> read_file(const std::filesystem::path& path);
 

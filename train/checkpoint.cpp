@@ -46,6 +46,7 @@ Json json_of(const Checkpoint& checkpoint, const Options& options) {
           {"seconds", progress.seconds},
           {"examples", progress.examples},
           {"options", numbers},
+          {"data", checkpoint.data},
           {"session", checkpoint.session}};
 }
 
@@ -110,6 +111,7 @@ Checkpoint read_checkpoint(const std::string& folder, const Options& options) {
   progress.evaluations_since_best = state.at("evaluations_since_best");
   progress.seconds = state.at("seconds");
   progress.examples = state.at("examples");
+  checkpoint.data = state.at("data");
   checkpoint.session = state.at("session");
   return checkpoint;
 }

@@ -24,6 +24,7 @@ struct Progress {
 
 struct Checkpoint {
   Progress progress;
+  std::string data;     ///< Task::data_identity()
   std::string session;  ///< Session::save_state(); empty without one
   NamedTensors model;   ///< by the names of its state dict
   NamedTensors optimizer;

@@ -1,9 +1,11 @@
 // Nodes of one graph, all in every step.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "data/file.hpp"
 #include "data/graph.hpp"
 #include "models/graph.hpp"
 #include "task.hpp"
@@ -35,6 +37,11 @@ class GraphTask final : public Task {
     test_labels_ = labels.index({test_});
   }
 
+  [[nodiscard]] std::string data_identity() const override {
+    const std::uint32_t edges = data::checksum(graph_.to, data::checksum(graph_.from));
+    return fmt::format("{} nodes and {} edges, {:08x}", graph_.nodes, graph_.from.size(),
+                       data::checksum(graph_.labels, data::checksum(graph_.x, edges)));
+  }
   [[nodiscard]] models::ModelOptions model_options() const override {
     models::ModelOptions model = common_model_options(options_);
     model.classes = std::max(options_.classes, graph_.classes);

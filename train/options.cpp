@@ -227,8 +227,9 @@ std::optional<Options> parse_options(const std::vector<std::string>& arguments) 
   check(o);
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_name();
-    if (option->get_group() == kMachine || option->get_group() == kFiles || name == "--recipe" || name == "--help" ||
-        name == "--level") {
+    // --data may have moved: what lies there is compared.
+    if (option->get_group() == kMachine || option->get_group() == kFiles || name == "--data" || name == "--recipe" ||
+        name == "--help" || name == "--level") {
       continue;
     }
     o.numbers.emplace_back(name, option->count() > 0 ? fmt::format("{}", fmt::join(option->reduced_results(), " "))

@@ -48,6 +48,8 @@ class Task {
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
+  /// Tells this data from other data, wherever it lies.
+  [[nodiscard]] virtual std::string data_identity() const = 0;
   /// The network for this data, by the options of the run.
   [[nodiscard]] virtual models::ModelOptions model_options() const = 0;
   /// Of one epoch.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <span>
 
+#include "data/file.hpp"
 #include "data/random.hpp"
 #include "data/text.hpp"
 #include "task.hpp"
@@ -37,6 +38,9 @@ class TextTask final : public Task {
     window_ = at::arange(length_ + 1, tokens_.options());
   }
 
+  [[nodiscard]] std::string data_identity() const override {
+    return fmt::format("{} characters, {:08x}", text_.tokens.size(), data::checksum(text_.tokens));
+  }
   [[nodiscard]] models::ModelOptions model_options() const override {
     models::ModelOptions model = common_model_options(options_);
     model.vocabulary = static_cast<std::int64_t>(text_.vocabulary.size());
@@ -113,6 +117,10 @@ class SentenceTask final : public Task {
     }
   }
 
+  [[nodiscard]] std::string data_identity() const override {
+    const std::uint32_t train = data::checksum(all_.train.ids, data::checksum(all_.train.labels));
+    return fmt::format("{} sentences, {:08x}", all_.train.labels.size(), data::checksum(all_.validation.ids, train));
+  }
   [[nodiscard]] models::ModelOptions model_options() const override {
     models::ModelOptions model = common_model_options(options_);
     model.classes = std::max(options_.classes, all_.classes);

@@ -106,6 +106,7 @@ class Trainer {
   std::int64_t steps_of_epoch_ = 1;
   std::int64_t steps_ = 1;
   std::int64_t stop_at_ = 0;
+  std::string data_identity_;  ///< if there are checkpoints
   Progress progress_;
   Evaluation last_;      ///< of this process
   at::Tensor loss_sum_;  ///< since the last line
@@ -158,6 +159,7 @@ void Trainer::begin() {
   }
   if (!options_.output.empty()) {
     std::filesystem::create_directories(options_.output);
+    data_identity_ = task_->data_identity();
     if (!options_.resume && std::filesystem::exists(checkpoint_path(options_.output))) {
       throw WrongUsage(fmt::format("{} is there already (allowed: --resume to go on from it, or another --output)",
                                    checkpoint_path(options_.output)));
@@ -174,6 +176,10 @@ void Trainer::begin() {
 /// Random generators last: all that was made before has drawn from them.
 void Trainer::resume() {
   const Checkpoint saved = read_checkpoint(options_.output, options_);
+  if (saved.data != data_identity_) {
+    throw WrongUsage(fmt::format("{}: --data {} has {}, and the run had {} (allowed: the same data, wherever it lies)",
+                                 checkpoint_path(options_.output), options_.data, data_identity_, saved.data));
+  }
   progress_ = saved.progress;
   models::load_weights(*model_, saved.model, checkpoint_path(options_.output));
   copy_into(optimizer_->state(), saved.optimizer, checkpoint_path(options_.output));
@@ -283,6 +289,7 @@ void Trainer::save() {
   if (options_.output.empty()) return;
   Checkpoint checkpoint;
   checkpoint.progress = progress_;
+  checkpoint.data = data_identity_;
   if (session_) checkpoint.session = session_->save_state();
   checkpoint.model = models::state_of(*model_);
   checkpoint.optimizer = optimizer_->state();

@@ -56,6 +56,32 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     assert status == 2 and "not there" in errors
 
 
+def test_data_may_move_but_not_change(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    options, place, text = text_options(first), "--data", "".join(random.Random(0).choices("abcdefgh ", k=9000))
+    at = options.index(place) + 1
+    (first / "own.txt").write_text("a" + text)
+    (first / "other.txt").write_text("b" + text)
+    options += ["--output", tmp_path / "run"]
+
+    def with_data(path):
+        return [*options[:at], path, *options[at + 1:]]
+
+    trained(*with_data(first / "own.txt"), "--stop-after", 2)
+    first.rename(second)
+    status, _, errors = run(*with_data(second / "other.txt"), "--resume")
+    assert status == 2 and "9001 characters" in errors and "the same data, wherever it lies" in errors
+    trained(*with_data(second / "own.txt"), "--resume")
+
+
+@pytest.mark.parametrize(("options", "other"), [(GRAPH, "rings:2001"), (IMAGES, "shapes:9")], ids=["graph", "images"])
+def test_other_data_is_refused(options, other, tmp_path):
+    trained(*options, "--output", tmp_path, "--stop-after", 1)
+    status, _, errors = run(*options, "--data", other, "--output", tmp_path, "--resume")
+    assert status == 2 and "the same data, wherever it lies" in errors
+
+
 def start(*options):
     return subprocess.Popen(command(*options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
