@@ -33,7 +33,7 @@ enum class Treatment : std::uint8_t {
   scaled_mask,       ///< one bit: zero, or the operator's own factor
   index,             ///< integers in the fewest bits that hold the operator's own bound
   again_or_codec,    ///< computed again in backward where the adapter can, else the row's codec
-  again_or_exactly,  ///< the same, else as `exactly`
+  again_or_exactly,  ///< with the operator's `result` and as a rule has that, else as `exactly`
   ruled,             ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
 };
 
@@ -143,6 +143,7 @@ class Policy {
                                     const OperatorFacts& facts) const;
   [[nodiscard]] Choice choose_by_table(const PolicyRow& row, DType dtype, std::int64_t elems,
                                        const OperatorFacts& facts) const;
+  [[nodiscard]] const OwnRow* rule_for(std::string_view op, std::string_view slot, const std::string& site) const;
   [[nodiscard]] bool recomputes(const PolicyRow& row) const;
   [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 

@@ -168,13 +168,12 @@ struct TrialNoise {
 
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.
 struct Kept {
-  Keep how = Keep::as_is;                 ///< as_is: the adapter keeps the tensor itself, and this beside it
-  bool as_mask = false;                   ///< the blob holds values, but this saver asked for the mask alone
-  bool derived = false;                   ///< the blob holds the source's values: see Session::keep()
-  bool by_sample = false;                 ///< its samples have bits of their own
-  std::shared_ptr<const Blob> blob = {};  ///< null if nothing was encoded and nothing can be shared
-  std::shared_ptr<const Blob> mark =
-      {};  ///< if derived or recomputed: by it other savers of the same memory know of this one
+  Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
+  bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
+  bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
+  bool by_sample = false;                        ///< its samples have bits of their own
+  std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
+  std::shared_ptr<const Blob> mark = {};         ///< if derived or recomputed: by it other savers know of this memory
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
   std::optional<TrialNoise> trial = {};          ///< if a plan may choose for it
 };

@@ -21,6 +21,17 @@ constexpr std::string_view kPresets =
 constexpr std::string_view kDivision = "division";
 constexpr std::string_view kDivisionAllowed = "division[:1..8][:stochastic|dithered][:block=2..32][:all]";
 constexpr std::string_view kAll = ":all";
+constexpr std::string_view kResult = "result";
+
+/// A rule keeps the result, so that the operator need not run again for the rest.
+constinit const PolicyRow kBesideKeptResult{
+    "*", "*", Treatment::exactly, {}, "its operator's result is kept by a rule"};
+
+/// The name of the site that the same call has for its result.
+std::string with_result(std::string site, std::string_view slot) {
+  const std::size_t at = site.rfind(slot);
+  return at == std::string::npos ? site : site.replace(at, slot.size(), kResult);
+}
 
 bool matches(std::string_view name, std::string_view pattern) {
   if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
@@ -179,15 +190,23 @@ const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const s
   const auto found = std::ranges::find_if(
       rows, [&](const PolicyRow& row) { return in_list(op, row.operators) && in_list(slot, row.slots); });
   const PolicyRow& own = found == rows.end() ? rows.back() : *found;
-  if (own.treatment == Treatment::exactly || own.treatment == Treatment::again_or_exactly) return own;
+  if (own.treatment == Treatment::exactly) return own;
+  const bool goes_with_result = own.treatment == Treatment::again_or_exactly;
+  const OwnRow* const rule =
+      goes_with_result ? rule_for(op, kResult, with_result(site, slot)) : rule_for(op, slot, site);
+  if (rule == nullptr || !rule->row) return own;
+  if (goes_with_result) return kBesideKeptResult;
+  const bool is_codec = !std::holds_alternative<Copy>(rule->row->spec);
+  return is_codec && keeps_no_values(own) ? own : *rule->row;
+}
+
+const Policy::OwnRow* Policy::rule_for(std::string_view op, std::string_view slot, const std::string& site) const {
   const std::string place = fmt::format("{}.{}", op, slot);
-  const auto rule = std::ranges::find_if(rules_, [&](const OwnRow& candidate) {
+  const auto found = std::ranges::find_if(rules_, [&](const OwnRow& candidate) {
     const char* const pattern = candidate.sites.c_str();
     return ::fnmatch(pattern, place.c_str(), 0) == 0 || ::fnmatch(pattern, site.c_str(), 0) == 0;
   });
-  if (rule == rules_.end() || !rule->row) return own;
-  const bool is_codec = !std::holds_alternative<Copy>(rule->row->spec);
-  return is_codec && keeps_no_values(own) ? own : *rule->row;
+  return found == rules_.end() ? nullptr : &*found;
 }
 
 Choice Policy::choose(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const {

@@ -121,6 +121,15 @@ def test_runs_once():
     assert sorted(decoded) == [f"actzip decode {OPERATOR}.{slot}" for slot in ("key", "query", "value")]
 
 
+def test_does_not_run_again_for_a_result_that_a_rule_keeps():
+    session = actzip.Session(min_elems=0, rules={"*scaled_dot_product*.result": "rotated:2"})
+    product = attend(operands(), session)[1]
+    with torch.profiler.profile() as profile:
+        product.sum().backward()
+    assert f"aten::{OPERATOR}" not in [event.name for event in profile.events()]
+    assert kept(session)["result"].codec == "rotated:2" and kept(session)["aux0"].codec == "as is"
+
+
 def test_a_result_that_was_modified_is_refused():
     result, _ = attend(operands(), actzip.Session())
     saved = result.grad_fn

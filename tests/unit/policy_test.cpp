@@ -72,7 +72,15 @@ TEST(Policy, AttentionRunsAgainWhereItCan) {
   const std::vector<Rule> rules{{"*", "rotated:3"}};
   const Policy ruled("default", std::nullopt, rules);
   EXPECT_EQ(spec_of(kept(ruled, "result", again)), "rotated:3");
-  EXPECT_EQ(kept(ruled, "aux0", again).keep, Keep::recomputed);
+  EXPECT_EQ(kept(ruled, "aux0", again).keep, Keep::as_is) << "nothing is left to run again for";
+  const std::vector<Rule> others{{"*.query", "as is"}, {"1: *", "default"}, {"*.aux0", "as is"}};
+  EXPECT_EQ(kept(Policy("default", std::nullopt, others), "aux0", again).keep, Keep::recomputed);
+  const std::vector<Rule> of_site{{"layers.1: *.result", "rotated:3"}};
+  const Policy by_site("default", std::nullopt, of_site);
+  EXPECT_EQ(by_site.row(kAttention, "aux0", "layers.1: _scaled_dot_product_flash_attention.aux0").treatment,
+            Treatment::exactly);
+  EXPECT_EQ(by_site.row(kAttention, "aux0", "layers.2: _scaled_dot_product_flash_attention.aux0").treatment,
+            Treatment::again_or_exactly);
 }
 
 TEST(Policy, IntegersNeedABound) {

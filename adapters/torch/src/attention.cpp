@@ -115,9 +115,7 @@ std::optional<AttentionCall::Part> AttentionCall::part_of(SlotCode slot, const a
 }
 
 bool AttentionCall::can_compute(Part part) const {
-  if (!std::ranges::all_of(operands_, [&](std::size_t i) { return kept_[i].has_value(); })) return false;
-  if (part == result) return true;
-  return part == statistics && std::ranges::any_of(operands_, [&](std::size_t i) { return kept_[i]->is_encoded(); });
+  return part >= kOperands && std::ranges::all_of(operands_, [&](std::size_t i) { return kept_[i].has_value(); });
 }
 
 void AttentionCall::note_kept(Part part, const Packed& packed) {

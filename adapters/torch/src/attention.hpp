@@ -51,8 +51,7 @@ class AttentionCall {
   /// What the operator saves in that slot; none if it is nothing of the above.
   static std::optional<Part> part_of(SlotCode slot, const at::Tensor& tensor);
 
-  /// Whether that part can be computed: there are operands for it. Statistics of operands that are kept as they are
-  /// need not be.
+  /// Whether that part is an output, and there are operands for it.
   [[nodiscard]] bool can_compute(Part part) const;
 
   /// That part is kept so. It is an operand, or may have to be computed.
