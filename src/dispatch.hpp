@@ -40,6 +40,14 @@ void with_bits(Bits bits, Body&& body) {
   detail::with_int<1>(bits.value, "bits", std::make_integer_sequence<int, Most>{}, body);
 }
 
+/// body.operator()<DType, int>(): both.
+template <int Most, class Body>
+void with_type_and_bits(DType dtype, Bits bits, Body&& body) {
+  with_float(dtype, [&]<DType Type>() {
+    with_bits<Most>(bits, [&]<int Width>() { body.template operator()<Type, Width>(); });
+  });
+}
+
 /// body.operator()<bool>().
 template <class Body>
 void with_bool(bool value, Body&& body) {

@@ -151,20 +151,12 @@ class GradientTarget {
   Activation activation_;
 };
 
-/// body.operator()<Type, Bits>().
-template <class Body>
-void with_type_and_bits(const Rotated& spec, DType dtype, Body&& body) {
-  with_float(dtype, [&]<DType Type>() {
-    with_bits<format::kMaxRotatedBits>(spec.bits, [&]<int Bits>() { body.template operator()<Type, Bits>(); });
-  });
-}
-
 }  // namespace
 
 bool has_activation() noexcept { return true; }
 
 void encode_activated(const Rotated& spec, Activation activation, const codec::EncodeJob& job, void* y) {
-  with_type_and_bits(spec, job.src.dtype, [&]<DType Type, int Bits>() {
+  with_type_and_bits<format::kMaxRotatedBits>(job.src.dtype, spec.bits, [&]<DType Type, int Bits>() {
     using Source = ActivatingSource<Type>;
     launch(rotated_encode_kernel<Type, Bits, kGroup, Source>, tile_count(job.geometry), *job.stream,
            Source(job.src.data, y, activation), rotated_buffer(spec, job, job.dst), KernelSeed(job.seed),
@@ -174,7 +166,7 @@ void encode_activated(const Rotated& spec, Activation activation, const codec::E
 
 void activation_backward(const Rotated& spec, Activation activation, const codec::DecodeJob& job,
                          const void* y_gradient) {
-  with_type_and_bits(spec, job.dst.dtype, [&]<DType Type, int Bits>() {
+  with_type_and_bits<format::kMaxRotatedBits>(job.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
     using Target = GradientTarget<Type>;
     launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.geometry), *job.stream,
            rotated_buffer(spec, job, job.src), Target(job.dst.data, y_gradient, activation), KernelSeed(job.seed));

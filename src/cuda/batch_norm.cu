@@ -132,14 +132,6 @@ struct FinishGradient {
   }
 };
 
-/// body.operator()<Type, Bits>().
-template <class Body>
-void with_type_and_bits(const Rotated& spec, DType dtype, Body&& body) {
-  with_float(dtype, [&]<DType Type>() {
-    with_bits<format::kMaxRotatedBits>(spec.bits, [&]<int Bits>() { body.template operator()<Type, Bits>(); });
-  });
-}
-
 template <DType Type, int Bits, class Map>
 void decode_mapped(const Rotated& spec, const codec::DenormalizedJob& job, const Map& map) {
   using Target = MappedTarget<Type, Map>;
@@ -164,7 +156,7 @@ void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParam
 
 void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job) {
   const codec::EncodeJob& encode = job.encode;
-  with_type_and_bits(spec, encode.src.dtype, [&]<DType Type, int Bits>() {
+  with_type_and_bits<format::kMaxRotatedBits>(encode.src.dtype, spec.bits, [&]<DType Type, int Bits>() {
     using Source = NormalizingSource<Type>;
     launch(rotated_encode_kernel<Type, Bits, kGroup, Source>, tile_count(encode.geometry), *encode.stream,
            Source(encode.src.data, job), rotated_buffer(spec, encode, encode.dst), KernelSeed(encode.seed),
@@ -173,8 +165,9 @@ void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job) {
 }
 
 void decode_normalized(const Rotated& spec, const codec::DenormalizedJob& job) {
-  with_type_and_bits(spec, job.decode.dst.dtype,
-                     [&]<DType Type, int Bits>() { decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm}); });
+  with_type_and_bits<format::kMaxRotatedBits>(job.decode.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
+    decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm});
+  });
 }
 
 void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, const BatchNormGradients& gradients,
@@ -184,7 +177,7 @@ void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job,
   const codec::GradientNumbers numbers(workspace, job.channels);
   const FinishGradient finish{job.norm, numbers, 1.0F / static_cast<float>(shape.rows), gradients.weight,
                               gradients.bias};
-  with_type_and_bits(spec, shape.dtype, [&]<DType Type, int Bits>() {
+  with_type_and_bits<format::kMaxRotatedBits>(shape.dtype, spec.bits, [&]<DType Type, int Bits>() {
     const GradientSums<Type, Bits> source{rotated_buffer(spec, decode, decode.src), KernelSeed(decode.seed),
                                           gradients.y, job.positive};
     sum_channels(source, finish, codec::ChannelSums(shape), workspace + codec::GradientNumbers::kCount * job.channels,

@@ -18,16 +18,21 @@
 namespace actzip::cuda {
 namespace {
 
+/// body.operator()<Run>() with the greatest power of two, up to `Most`, such that runs of so many elements lie in one
+/// block each.
+template <int Most, class Body>
+auto with_run(const format::DualLayout& layout, Body&& body) {
+  if constexpr (Most > 1) {
+    if (layout.width % Most != 0 || Most > 1 << layout.shift) return with_run<Most / 2>(layout, body);
+  }
+  return body.template operator()<Most>();
+}
+
 /// body.operator()<Levels>() with what fits the layout; `dense` says how the elements are accessed.
 template <class Body>
 void with_levels(const format::DualLayout& layout, bool dense, Body&& body) {
-  const auto runs_of = [&](int run) { return layout.width % run == 0 && run <= 1 << layout.shift; };
-  if (!dense) return body.template operator()<ByElement>();
-  if (layout.channels == 1 && runs_of(8)) return body.template operator()<ByRuns<8>>();
-  if (layout.channels == 1 && runs_of(4)) return body.template operator()<ByRuns<4>>();
-  if (layout.channels == 1 && runs_of(2)) return body.template operator()<ByRuns<2>>();
-  if (layout.channels == 1) return body.template operator()<ByRuns<1>>();
-  body.template operator()<ByElement>();
+  if (!dense || layout.channels > 1) return body.template operator()<ByElement>();
+  with_run<kChunk>(layout, [&]<int Run>() { body.template operator()<ByRuns<Run>>(); });
 }
 
 /// Any maps, once they are measured.
@@ -144,18 +149,11 @@ struct Encoding {
     if (layout.channels > 1 || layout.depth > 1 || layout.positions > std::int64_t{kMostSharedBytes}) return false;
     const SharedMaps shared(layout, units * unit, sizeof(Storage<Type>));
     if (shared.bytes > kMostSharedBytes) return false;
-    const auto launch_with = [&]<int Run>() {
+    with_run<kMostSharedRun>(layout, [&]<int Run>() {
       launch_shared(dual_encode_shared_kernel<Type, Bits, Run>,
                     checked_blocks(format::ceil_div(layout.samples, units * unit)), kThreads, shared.bytes, *job.stream,
                     access, buffer, bits, shared, KernelSeed(job.seed), Padding(job.dst, job.sections));
-    };
-    if (layout.width % 4 == 0) {
-      launch_with.template operator()<4>();
-    } else if (layout.width % 2 == 0) {
-      launch_with.template operator()<2>();
-    } else {
-      launch_with.template operator()<1>();
-    }
+    });
     return true;
   }
 };
@@ -172,17 +170,12 @@ struct TableDecoding {
     const format::DualLayout& layout = buffer.layout;
     const std::int64_t bytes = most_tables(layout) * static_cast<std::int64_t>(sizeof(CodeTable<Type>));
     if (layout.channels > 1 || layout.depth > 1 || bytes > kMostBytes) return false;
-    const auto launch_with = [&]<int Run>() {
+    with_run<kChunk>(layout, [&]<int Run>() {
       launch_shared(dual_decode_tables_kernel<Type, Run>,
                     checked_blocks(format::ceil_div(layout.elems, std::int64_t{kTableTile})), kThreads,
                     static_cast<std::size_t>(bytes), *job.stream, buffer, access);
-      return true;
-    };
-    const auto runs_of = [&](int run) { return layout.width % run == 0 && run <= 1 << layout.shift; };
-    if (runs_of(8)) return launch_with.template operator()<8>();
-    if (runs_of(4)) return launch_with.template operator()<4>();
-    if (runs_of(2)) return launch_with.template operator()<2>();
-    return launch_with.template operator()<1>();
+    });
+    return true;
   }
 
   [[nodiscard]] bool of_channels() const {

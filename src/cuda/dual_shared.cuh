@@ -43,6 +43,9 @@ __device__ __forceinline__ void load_shared(const DenseAccess<Storage<Type>>& sr
   }
 }
 
+/// Neighbours that are read at once: 16 bytes of the widest type.
+inline constexpr int kMostSharedRun = 4;
+
 /// A block in shared memory. `Run` divides the width, so that as many neighbours are read at once.
 template <DType Type, int Run>
 class SharedBlock {
