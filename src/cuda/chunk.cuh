@@ -81,6 +81,17 @@ class DenseAccess {
     return chunk;
   }
 
+  /// The same for 16-bit or 32-bit elements from a multiple of four on; `count` is 4 or 8.
+  [[nodiscard]] __device__ Chunk<T> load_quads(std::int64_t first, std::uint32_t count) const {
+    using Quad = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
+    Chunk<T> chunk = {};
+    auto* const quads = reinterpret_cast<Quad*>(chunk.w);
+    const auto* const from = reinterpret_cast<const Quad*>(data_ + first);
+    quads[0] = __ldcs(from);
+    if (count > 4) quads[1] = __ldcs(from + 1);
+    return chunk;
+  }
+
   /// A full chunk of 16-bit or 32-bit elements that will soon be read again.
   [[nodiscard]] __device__ Chunk<T> load_cached(std::int64_t first) const {
     Chunk<T> chunk;

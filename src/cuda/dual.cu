@@ -112,14 +112,19 @@ struct Encoding {
   /// Each by one launch; false if the maps are not such.
   [[nodiscard]] bool by_maps() const {
     const format::DualLayout& layout = buffer.layout;
-    const bool fits = layout.width % kChunk == 0 && layout.depth == 1 && layout.blocks <= kMostBlockThreads;
-    if (layout.channels > 1 || !fits) return false;
+    if (layout.channels > 1 || layout.depth > 1 || layout.blocks > kMostBlockThreads) return false;
     const std::int64_t maps = std::max<std::int64_t>(1, 2 * kThreads / layout.blocks);
-    launch_shared(dual_encode_maps_kernel<Type, Bits>, checked_blocks(format::ceil_div(layout.samples, maps)),
-                  block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
-                  *job.stream, access, buffer, bits, static_cast<std::uint32_t>(maps), KernelSeed(job.seed),
-                  Padding(job.dst, job.sections));
-    return true;
+    return with_run<kChunk>(layout, [&]<int Run>() {
+      if constexpr (Run == kChunk || (Run == 4 && Bits == 2)) {
+        launch_shared(dual_encode_maps_kernel<Type, Bits, Run>, checked_blocks(format::ceil_div(layout.samples, maps)),
+                      block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
+                      *job.stream, access, buffer, bits, static_cast<std::uint32_t>(maps), KernelSeed(job.seed),
+                      Padding(job.dst, job.sections));
+        return true;
+      } else {
+        return false;
+      }
+    });
   }
 
   [[nodiscard]] bool by_channels() const {

@@ -10,7 +10,6 @@
 
 namespace actzip::cuda {
 
-inline constexpr std::uint32_t kEdge = 8;  ///< positions of a block along each dimension
 inline constexpr int kBlockShift = 3;
 inline constexpr int kMostBlockThreads = 512;
 inline constexpr int kChannelThreads = 256;
@@ -39,13 +38,14 @@ __device__ __forceinline__ void join_extremes(SharedLevels* levels, std::uint32_
   atomicMin(&levels[map].negated_most, high);
 }
 
-/// Maps one behind the other, of a depth of 1 and a width that is a multiple of 8. A thread block takes `maps` of them;
-/// a lane keeps its block in registers.
-template <DType Type, int Bits>
+/// Maps one behind the other, of a depth of 1 and a width that is a multiple of `Run`: 8, or for 2 bits also 4. A
+/// thread block takes `maps` of them; a lane keeps its block in registers.
+template <DType Type, int Bits, int Run>
 __global__ void __launch_bounds__(kMostBlockThreads)
     dual_encode_maps_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
                             const __grid_constant__ DualBuffer dst, int bits, std::uint32_t maps,
                             const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
+  static_assert(Run == kChunk || (Run == 4 && Bits == 2));
   extern __shared__ SharedLevels shared_levels[];
   padding.zero();
   zero_last_codes(dst, bits);
@@ -56,45 +56,47 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * maps + map;
   const bool exists = map < maps && sample < dst.layout.samples;
   const BlockPlace place(dst, block);
+  const std::uint32_t columns = Run == kChunk ? kEdge : place.columns;
   const std::int64_t origin = sample * dst.positions + place.row * dst.width + place.column;
 
   Chunk<Storage<Type>> rows[kEdge] = {};
 #pragma unroll
   for (std::uint32_t r = 0; r < kEdge; ++r) {
-    if (exists && r < place.rows) rows[r] = src.load(origin + r * dst.width, kChunk);
+    if (!exists || r >= place.rows) continue;
+    if constexpr (Run == kChunk) {
+      rows[r] = src.load(origin + r * dst.width, kChunk);
+    } else {
+      rows[r] = src.load_quads(origin + r * dst.width, columns);
+    }
   }
   __syncthreads();
-  float columns[kChunk] = {};
-  NeighbourExtremes<Type> found;
-#pragma unroll
-  for (std::uint32_t r = 0; r < kEdge; ++r) {
-    if (r >= place.rows) break;
-    found.take(rows[r]);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) columns[i] += widen<Type>(rows[r], i);
-  }
-  float least = found.least(0);
-  float most = found.most(0);
-#pragma unroll
-  for (int i = 1; i < kChunk; ++i) {
-    least = fminf(least, found.least(i));
-    most = fmaxf(most, found.most(i));
-  }
-  const float average = math::dual_average(sum_of_neighbours(columns), static_cast<float>(place.rows * kEdge));
+  const BlockSums sums = measure_block<Type>(rows, place.rows, columns);
+  float average = math::dual_average(sums.sum, static_cast<float>(place.rows * columns));
   if (exists) store_average(dst, dst.average_index(sample, block, 0), average);
-  join_extremes(shared_levels, map, exists, math::dual_residual(least, average), -math::dual_residual(most, average));
+  join_extremes(shared_levels, map, exists, math::dual_residual(sums.least, average),
+                -math::dual_residual(-sums.negated_most, average));
   __syncthreads();
   if (!exists) return;
-  const math::AffineGroup group = shared_levels[map].group(bits);
+  math::AffineGroup group = shared_levels[map].group(bits);
   if (block == 0) store_stats(dst.stats, sample, StatsType::bf16, {group.min, group.step});
-  ChunkGroups groups;
+  if (math::is_nan(group.min)) {
+    // What cannot be represented has codes 0, as zeros against zeros have.
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) groups.set(i, average, group.min, group.inverse);
+    for (auto& row : rows) row = {};
+    average = 0.0F;
+    group = {};
+  }
   const math::HashKey key = seed.key();
 #pragma unroll
   for (std::uint32_t r = 0; r < kEdge; ++r) {
     if (r >= place.rows) break;
-    encode_chunk<Type, Bits>(rows[r], dst, bits, key, origin + r * dst.width, kChunk, groups);
+    const std::int64_t first = origin + r * dst.width;
+    const auto step = [&](int i) { return math::affine_steps<true>(widen<Type>(rows[r], i) - average, group); };
+    if constexpr (Run == kChunk) {
+      encode_steps<Bits>(dst, bits, key, first, kChunk, step);
+    } else {
+      encode_quads(dst, key, first, columns, step);
+    }
   }
 }
 

@@ -34,11 +34,12 @@ struct SharedLevels {
   }
 };
 
-/// Zeros behind the last chunk, up to a whole word.
+/// Zeros behind the byte of the last code, up to a whole word.
 __device__ __forceinline__ void zero_last_codes(const DualBuffer& dst, int bits) {
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
-  const std::int64_t chunks = format::ceil_div(dst.layout.elems, std::int64_t{kChunk});
-  for (std::int64_t at = chunks * bits; at < dst.codes_bytes; ++at) dst.codes[at] = std::byte{0};
+  constexpr std::int64_t kBitsOfByte = 8;
+  const std::int64_t used = format::ceil_div(dst.layout.elems * bits, kBitsOfByte);
+  for (std::int64_t at = used; at < dst.codes_bytes; ++at) dst.codes[at] = std::byte{0};
 }
 
 /// Extremes of eight neighbours, each on its own.
@@ -96,6 +97,35 @@ class NeighbourExtremes<DType::f32> {
   float most_[kChunk];
 };
 
+inline constexpr std::uint32_t kEdge = 8;  ///< positions of a block along each dimension
+
+/// Sum and extremes of a block of 8 x 8, of which `rows` and `columns` exist; what the others hold does not matter.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ BlockSums measure_block(const Chunk<Storage<Type>> (&block)[kEdge],
+                                                                 std::uint32_t rows, std::uint32_t columns) {
+  float sums[kChunk] = {};
+  NeighbourExtremes<Type> extremes;
+#pragma unroll
+  for (std::uint32_t r = 0; r < kEdge; ++r) {
+    if (r >= rows) break;
+    extremes.take(block[r]);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sums[i] += widen<Type>(block[r], i);
+  }
+  BlockSums found;
+#pragma unroll
+  for (std::uint32_t i = 0; i < kEdge; ++i) {
+    if (i >= columns) {
+      sums[i] = 0.0F;
+    } else {
+      found.least = fminf(found.least, extremes.least(i));
+      found.negated_most = fminf(found.negated_most, -extremes.most(i));
+    }
+  }
+  found.sum = sum_of_neighbours(sums);
+  return found;
+}
+
 /// What the elements of a chunk are coded against; each may belong to another map.
 struct ChunkGroups {
   float average[kChunk];
@@ -136,7 +166,21 @@ __device__ __forceinline__ void encode_steps(const DualBuffer& dst, int bits, ma
   });
 }
 
-/// The same for elements and what they are coded against.
+/// The same for codes of 2 bits, four of which fill a byte: `first` is a multiple of 4, and `count` is 4 or 8.
+template <class Step>
+__device__ __forceinline__ void encode_quads(const DualBuffer& dst, math::HashKey seed_key, std::int64_t first,
+                                             std::uint32_t count, Step step) {
+  const std::uint64_t counter = static_cast<std::uint64_t>(first) / 4;
+  const auto encode_quad = [&](int q) {
+    const std::uint32_t steps[4] = {step(4 * q), step(4 * q + 1), step(4 * q + 2), step(4 * q + 3)};
+    const std::uint32_t codes = four_codes<true>(steps, math::hash_word64(seed_key, counter + q));
+    dst.codes[counter + q] = static_cast<std::byte>(pack_bytes<2>(codes, codes));
+  };
+  encode_quad(0);
+  if (count > 4) encode_quad(1);
+}
+
+/// As encode_steps(), for elements and what they are coded against.
 template <DType Type, int Bits>
 __device__ __forceinline__ void encode_chunk(const Chunk<Storage<Type>>& chunk, const DualBuffer& dst, int bits,
                                              math::HashKey seed_key, std::int64_t first, int count,
