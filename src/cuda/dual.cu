@@ -118,7 +118,7 @@ struct Encoding {
       if constexpr (Run == kChunk || (Run == 4 && Bits == 2)) {
         launch_shared(dual_encode_maps_kernel<Type, Bits, Run>, checked_blocks(format::ceil_div(layout.samples, maps)),
                       block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
-                      *job.stream, access, buffer, bits, static_cast<std::uint32_t>(maps), KernelSeed(job.seed),
+                      *job.stream, access, buffer, bits, MapLanes(maps), KernelSeed(job.seed),
                       Padding(job.dst, job.sections));
         return true;
       } else {

@@ -38,47 +38,59 @@ __device__ __forceinline__ void join_extremes(SharedLevels* levels, std::uint32_
   atomicMin(&levels[map].negated_most, high);
 }
 
-/// Maps one behind the other, of a depth of 1 and a width that is a multiple of `Run`: 8, or for 2 bits also 4. A
-/// thread block takes `maps` of them; a lane keeps its block in registers.
+/// How a thread block shares its maps: lanes take the first line of blocks of all maps, then the second one, and so on.
+/// The last line, which may have fewer rows, then fills warps of its own, and these are done sooner.
+struct MapLanes {
+  std::uint32_t maps;
+  Divisor by_maps;
+
+  explicit MapLanes(std::int64_t maps) : maps(static_cast<std::uint32_t>(maps)), by_maps(maps) {}
+};
+
+/// Maps one behind the other, of a depth of 1 and a width that is a multiple of `Run`: 8, or for 2 bits also 4. A lane
+/// keeps its block in registers, which must not be more than two thread blocks of 16-bit elements have room for.
 template <DType Type, int Bits, int Run>
-__global__ void __launch_bounds__(kMostBlockThreads)
+__global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
     dual_encode_maps_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
-                            const __grid_constant__ DualBuffer dst, int bits, std::uint32_t maps,
+                            const __grid_constant__ DualBuffer dst, int bits, const __grid_constant__ MapLanes lanes,
                             const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   static_assert(Run == kChunk || (Run == 4 && Bits == 2));
   extern __shared__ SharedLevels shared_levels[];
   padding.zero();
   zero_last_codes(dst, bits);
   const std::uint32_t number = thread_number();
-  for (std::uint32_t m = number; m < maps; m += blockDim.y * kThreads) shared_levels[m].clear();
-  const std::uint32_t map = dst.by_blocks(number);
-  const std::uint32_t block = number - map * dst.blocks;
-  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * maps + map;
-  const bool exists = map < maps && sample < dst.layout.samples;
+  for (std::uint32_t m = number; m < lanes.maps; m += blockDim.y * kThreads) shared_levels[m].clear();
+  const std::uint32_t line = dst.by_block_columns(number);
+  const std::uint32_t block_row = lanes.by_maps(line);
+  const std::uint32_t map = line - block_row * lanes.maps;
+  const std::uint32_t block = number - (line - block_row) * dst.block_columns;
+  const std::int64_t first_map = static_cast<std::int64_t>(blockIdx.x) * lanes.maps;
+  const bool exists = block_row < dst.block_rows && first_map + map < dst.layout.samples;
   const BlockPlace place(dst, block);
   const std::uint32_t columns = Run == kChunk ? kEdge : place.columns;
-  const std::int64_t origin = sample * dst.positions + place.row * dst.width + place.column;
+  const std::uint32_t offset = map * dst.positions + place.row * dst.width + place.column;
+  const auto row_start = [&](std::uint32_t r) { return first_map * dst.positions + (offset + r * dst.width); };
 
   Chunk<Storage<Type>> rows[kEdge] = {};
 #pragma unroll
   for (std::uint32_t r = 0; r < kEdge; ++r) {
     if (!exists || r >= place.rows) continue;
     if constexpr (Run == kChunk) {
-      rows[r] = src.load(origin + r * dst.width, kChunk);
+      rows[r] = src.load(row_start(r), kChunk);
     } else {
-      rows[r] = src.load_quads(origin + r * dst.width, columns);
+      rows[r] = src.load_quads(row_start(r), columns);
     }
   }
   __syncthreads();
   const BlockSums sums = measure_block<Type>(rows, place.rows, columns);
   float average = math::dual_average(sums.sum, static_cast<float>(place.rows * columns));
-  if (exists) store_average(dst, dst.average_index(sample, block, 0), average);
+  if (exists) store_average(dst, dst.average_index(first_map + map, block, 0), average);
   join_extremes(shared_levels, map, exists, math::dual_residual(sums.least, average),
                 -math::dual_residual(-sums.negated_most, average));
   __syncthreads();
   if (!exists) return;
   math::AffineGroup group = shared_levels[map].group(bits);
-  if (block == 0) store_stats(dst.stats, sample, StatsType::bf16, {group.min, group.step});
+  if (block == 0) store_stats(dst.stats, first_map + map, StatsType::bf16, {group.min, group.step});
   if (math::is_nan(group.min)) {
     // What cannot be represented has codes 0, as zeros against zeros have.
 #pragma unroll
@@ -90,12 +102,11 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 #pragma unroll
   for (std::uint32_t r = 0; r < kEdge; ++r) {
     if (r >= place.rows) break;
-    const std::int64_t first = origin + r * dst.width;
     const auto step = [&](int i) { return math::affine_steps<true>(widen<Type>(rows[r], i) - average, group); };
     if constexpr (Run == kChunk) {
-      encode_steps<Bits>(dst, bits, key, first, kChunk, step);
+      encode_steps<Bits>(dst, bits, key, row_start(r), kChunk, step);
     } else {
-      encode_quads(dst, key, first, columns, step);
+      encode_quads(dst, key, row_start(r), columns, step);
     }
   }
 }
