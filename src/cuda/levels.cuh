@@ -32,18 +32,15 @@ class TileNoise {
 };
 
 /// The codes of four elements, a byte each. Two elements share a word while the noise is added: bytes 0 and 2 of it to
-/// the even ones, 1 and 3 to the odd ones. The factors are opaque because sums and masks would go to the pipe that has
-/// the most to do already.
+/// the even ones, 1 and 3 to the odd ones.
 template <bool Noisy>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t four_codes(const std::uint32_t (&steps)[4],
                                                                   std::uint32_t noise) {
   std::uint32_t even = __byte_perm(steps[0], steps[2], 0x5410);
   std::uint32_t odd = __byte_perm(steps[1], steps[3], 0x5410);
   if constexpr (!Noisy) return __byte_perm(even, odd, 0x6240);
-  const std::uint32_t odd_noise = __byte_perm(noise, 0, 0x4341);
-  even = noise * opaque(1U) + even;
-  even = odd_noise * opaque(0U - 256U) + even;
-  odd = odd_noise * opaque(1U) + odd;
+  even += __byte_perm(noise, 0, 0x4240);
+  odd += __byte_perm(noise, 0, 0x4341);
   return __byte_perm(even, odd, 0x7351);
 }
 
