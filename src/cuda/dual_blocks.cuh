@@ -91,13 +91,7 @@ __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
   if (!exists) return;
   math::AffineGroup group = shared_levels[map].group(bits);
   if (block == 0) store_stats(dst.stats, first_map + map, StatsType::bf16, {group.min, group.step});
-  if (math::is_nan(group.min)) {
-    // What cannot be represented has codes 0, as zeros against zeros have.
-#pragma unroll
-    for (auto& row : rows) row = {};
-    average = 0.0F;
-    group = {};
-  }
+  clear_void(rows, average, group);
   const math::HashKey key = seed.key();
 #pragma unroll
   for (std::uint32_t r = 0; r < kEdge; ++r) {

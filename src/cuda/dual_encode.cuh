@@ -126,6 +126,16 @@ template <DType Type>
   return found;
 }
 
+/// Makes zeros of a block that cannot be represented, and of what it is coded against: its codes are 0 then.
+template <class Elements>
+__device__ __forceinline__ void clear_void(Elements (&rows)[kEdge], float& average, math::AffineGroup& group) {
+  if (!math::is_nan(group.min)) return;
+#pragma unroll
+  for (Elements& row : rows) row = {};
+  average = 0.0F;
+  group = {};
+}
+
 /// What the elements of a chunk are coded against; each may belong to another map.
 struct ChunkGroups {
   float average[kChunk];

@@ -1,6 +1,6 @@
 // `dual` through shared memory: for maps of any width that lie one behind the other and are small enough. They are read
-// once, in the order of memory. A lane then measures a block, and turns its elements into steps where they lie; codes
-// are made of these in the order of memory again.
+// once, in the order of memory. A lane then measures a block, keeps it in registers, and puts steps in the place of its
+// elements; codes are made of these in the order of memory again.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,15 @@ namespace actzip::cuda {
 
 /// How the shared memory of a thread block is divided. Depth 1, blocks of 8 x 8.
 struct SharedMaps {
-  std::uint32_t maps;         ///< of a thread block; they begin at a multiple of eight elements
+  std::uint32_t maps;  ///< of a thread block; they begin at a multiple of eight elements
+  Divisor by_maps;
   std::uint32_t averages_at;  ///< bytes
   std::uint32_t levels_at;    ///< bytes
   std::uint32_t bytes;
 
   SharedMaps(const format::DualLayout& layout, std::int64_t maps, std::int64_t element_bytes)
       : maps(static_cast<std::uint32_t>(maps)),
+        by_maps(maps),
         averages_at(static_cast<std::uint32_t>(format::ceil_div(maps * layout.positions * element_bytes, 16) * 16)),
         levels_at(averages_at + static_cast<std::uint32_t>(format::ceil_div(maps * layout.blocks, 4) * 16)),
         bytes(levels_at + this->maps * static_cast<std::uint32_t>(sizeof(SharedLevels))) {}
@@ -43,6 +45,24 @@ __device__ __forceinline__ void load_shared(const DenseAccess<Storage<Type>>& sr
   }
 }
 
+/// The codes of `count` elements from number `first` on, in the place of which steps lie.
+template <DType Type, int Bits>
+__device__ __forceinline__ void encode_shared(const Chunk<Storage<Type>>* chunks, const DualBuffer& dst, int bits,
+                                              math::HashKey key, std::int64_t first, std::uint32_t count) {
+  for (std::uint32_t i = threadIdx.x * kChunk; i < count; i += kThreads * kChunk) {
+    const Chunk<Storage<Type>> steps = chunks[i / kChunk];
+    const auto step = [&](int k) -> std::uint32_t {
+      if constexpr (Type == DType::f32) return steps.w[k];
+      return steps.w[k / 2] >> (k % 2 * 16);
+    };
+    if (i + kChunk <= count) {
+      encode_steps<Bits>(dst, bits, key, first + i, kChunk, step);
+    } else {
+      encode_steps<Bits>(dst, bits, key, first + i, static_cast<int>(count - i), step);
+    }
+  }
+}
+
 /// Neighbours that are read at once: 16 bytes of the widest type.
 inline constexpr int kMostSharedRun = 4;
 
@@ -52,97 +72,104 @@ class SharedBlock {
  public:
   using Elements = Chunk<Storage<Type>>;
 
-  __device__ SharedBlock(const DualBuffer& buffer, const BlockPlace& place, Storage<Type>* map)
-      : first_(map + place.row * buffer.width + place.column),
+  /// `map` is the first element of its map.
+  __device__ SharedBlock(const DualBuffer& buffer, const BlockPlace& place, Storage<Type>* elements, std::uint32_t map)
+      : elements_(elements),
+        first_(map + place.row * buffer.width + place.column),
         width_(buffer.width),
         rows_(place.rows),
-        columns_(static_cast<int>(place.columns)) {}
+        columns_(place.columns) {}
 
-  /// Sum and extremes.
-  [[nodiscard]] __device__ BlockSums measure() const {
-    float columns[kChunk] = {};
-    NeighbourExtremes<Type> extremes;
-#pragma unroll 2
-    for (std::uint32_t r = 0; r < rows_; ++r) {
-      const Elements row = load(r);
-      extremes.take(row);
+  /// Columns that do not exist become what lies behind, whatever that is meanwhile: branches would cost more.
+  __device__ void load(Elements (&rows)[kEdge]) const {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) columns[i] += widen<Type>(row, i);
+    for (std::uint32_t r = 0; r < kEdge; ++r) {
+      if (r >= rows_) break;
+      rows[r] = load_row(first_ + r * width_);
     }
-    BlockSums sums;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      if (i >= columns_) columns[i] = 0.0F;
-      sums.least = fminf(sums.least, extremes.least(i));
-      sums.negated_most = fminf(sums.negated_most, -extremes.most(i));
-    }
-    sums.sum = sum_of_neighbours(columns);
-    return sums;
   }
 
+  [[nodiscard]] __device__ BlockSums measure(const Elements (&rows)[kEdge]) const {
+    return measure_block<Type>(rows, rows_, columns_);
+  }
+
+  [[nodiscard]] __device__ float count() const { return static_cast<float>(rows_ * columns_); }
+
   /// Puts steps in the place of the elements.
-  __device__ void quantize(float average, const SharedLevels& levels) const {
-    const math::AffineGroup group{.min = levels.min, .inverse = levels.inverse};
-    const bool is_void = math::is_nan(levels.min);  // what cannot be represented has codes 0
-#pragma unroll 2
-    for (std::uint32_t r = 0; r < rows_; ++r) {
-      const Elements row = load(r);
-      Elements steps = {};
+  __device__ void quantize(Elements (&rows)[kEdge], float average, const SharedLevels& levels) const {
+    math::AffineGroup group{.min = levels.min, .inverse = levels.inverse};
+    clear_void(rows, average, group);
+#pragma unroll
+    for (std::uint32_t r = 0; r < kEdge; ++r) {
+      if (r >= rows_) break;
+      std::uint32_t steps[kChunk];
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
-        const std::uint32_t own = math::affine_steps<true>(widen<Type>(row, i) - average, group);
-        if constexpr (Type == DType::f32) {
-          steps.w[i] = own;
-        } else {
-          steps.w[i / 2] = i % 2 == 0 ? own : __byte_perm(steps.w[i / 2], own, 0x5410);
-        }
+        steps[i] = math::affine_steps<true>(widen<Type>(rows[r], i) - average, group);
       }
-      store(r, is_void ? Elements{} : steps);
+      store_steps(first_ + r * width_, steps);
     }
   }
 
  private:
   static constexpr int kBytes = Run * static_cast<int>(sizeof(Storage<Type>));
-  using Piece = std::conditional_t<
-      kBytes == 16, uint4,
-      std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, std::uint32_t, std::uint16_t>>>;
+  using Piece = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, std::uint32_t>>;
 
-  /// A row; columns that do not exist repeat the first ones, which changes no extremes.
-  [[nodiscard]] __device__ Elements load(std::uint32_t r) const {
-    Elements row = {};
+  [[nodiscard]] __device__ Elements load_row(std::uint32_t first) const {
+    Elements row;
+    if constexpr (kBytes == 2) {
+      const auto* const words = reinterpret_cast<const std::uint32_t*>(elements_) + first / 2;
 #pragma unroll
-    for (int i = 0; i < kChunk; i += Run) {
-      const Piece piece = *reinterpret_cast<const Piece*>(first_ + r * width_ + (i < columns_ ? i : 0));
-      if constexpr (kBytes == 2) {
-        row.set(i, piece);
-      } else {
-        *reinterpret_cast<Piece*>(&row.w[i * static_cast<int>(sizeof(Storage<Type>)) / 4]) = piece;
+      for (int k = 0; k < Elements::kWords; ++k) {
+        row.w[k] = __funnelshift_r(words[k], words[k + 1], first % 2 * 16);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; i += Run) {
+        *reinterpret_cast<Piece*>(&row.w[i * Elements::kWords / kChunk]) =
+            *reinterpret_cast<const Piece*>(elements_ + first + i);
       }
     }
     return row;
   }
 
-  __device__ void store(std::uint32_t r, const Elements& row) const {
+  /// The lower bits of steps, as many as an element has.
+  __device__ void store_steps(std::uint32_t first, const std::uint32_t (&steps)[kChunk]) const {
+    if constexpr (kBytes == 2) {
 #pragma unroll
-    for (int i = 0; i < kChunk; i += Run) {
-      if (i >= columns_) break;
-      auto* const at = reinterpret_cast<Piece*>(first_ + r * width_ + i);
-      if constexpr (kBytes == 2) {
-        *at = row.get(i);
-      } else {
-        *at = *reinterpret_cast<const Piece*>(&row.w[i * static_cast<int>(sizeof(Storage<Type>)) / 4]);
+      for (std::uint32_t i = 0; i < kEdge; ++i) {
+        if (i < columns_) elements_[first + i] = static_cast<std::uint16_t>(steps[i]);
+      }
+    } else {
+      Elements row;
+#pragma unroll
+      for (int k = 0; k < Elements::kWords; ++k) {
+        if constexpr (Type == DType::f32) {
+          row.w[k] = steps[k];
+        } else {
+          row.w[k] = __byte_perm(steps[2 * k], steps[2 * k + 1], 0x5410);
+        }
+        // Needed here, though nothing is done with it: all of it would become branches otherwise, one for each store.
+        asm volatile("" ::"r"(row.w[k]));
+      }
+#pragma unroll
+      for (std::uint32_t i = 0; i < kEdge; i += Run) {
+        if (i >= columns_) continue;
+        *reinterpret_cast<Piece*>(elements_ + first + i) =
+            *reinterpret_cast<const Piece*>(&row.w[i * Elements::kWords / kChunk]);
       }
     }
   }
 
-  Storage<Type>* first_;
+  Storage<Type>* elements_;
+  std::uint32_t first_;
   std::uint32_t width_;
   std::uint32_t rows_;
-  int columns_;
+  std::uint32_t columns_;
 };
 
 template <DType Type, int Bits, int Run>
-__global__ void __launch_bounds__(kThreads, 8)
+__global__ void __launch_bounds__(kThreads, 16 / sizeof(Storage<Type>))
     dual_encode_shared_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
                               const __grid_constant__ DualBuffer dst, int bits,
                               const __grid_constant__ SharedMaps shared, const __grid_constant__ KernelSeed seed,
@@ -158,48 +185,49 @@ __global__ void __launch_bounds__(kThreads, 8)
   const std::int64_t first = first_map * dst.positions;
   const auto own = static_cast<std::uint32_t>(min(std::int64_t{shared.maps}, dst.layout.samples - first_map));
   const std::uint32_t count = own * dst.positions;
-  /// body(task, map, block of the map, its elements) for the blocks of this thread.
-  const auto on_blocks = [&](auto body) {
-    for (std::uint32_t task = threadIdx.x; task < own * dst.blocks; task += kThreads) {
-      const std::uint32_t map = dst.by_blocks(task);
-      const std::uint32_t block = task - map * dst.blocks;
-      const BlockPlace place(dst, block);
-      body(task, map, place,
-           SharedBlock<Type, Run>(dst, place, reinterpret_cast<Storage<Type>*>(bytes) + map * dst.positions));
-    }
+  using Block = SharedBlock<Type, Run>;
+  /// body(map, number among the averages, block) for a task of this thread. Maps vary fastest: the lanes of a warp have
+  /// blocks of one size then, in maps that lie in different banks.
+  const auto with_block = [&](std::uint32_t task, auto body) {
+    const std::uint32_t block = shared.by_maps(task);
+    const std::uint32_t map = task - block * shared.maps;
+    if (map >= own) return;
+    body(map, map * dst.blocks + block,
+         Block(dst, BlockPlace(dst, block), reinterpret_cast<Storage<Type>*>(bytes), map * dst.positions));
   };
+  const std::uint32_t tasks = shared.maps * dst.blocks;
+  Chunk<Storage<Type>> rows[kEdge] = {};
 
   load_shared<Type>(src, first, count, chunks);
   for (std::uint32_t m = threadIdx.x; m < own; m += kThreads) levels[m].clear();
   __syncthreads();
-  on_blocks([&](std::uint32_t task, std::uint32_t map, const BlockPlace& place, const SharedBlock<Type, Run>& block) {
-    const BlockSums sums = block.measure();
-    const float average = math::dual_average(sums.sum, static_cast<float>(place.rows * place.columns));
-    averages[task] = average;
-    store_average(dst, first_map * dst.blocks + task, average);
-    atomicMin(&levels[map].least, order_key(math::dual_residual(sums.least, average)));
-    atomicMin(&levels[map].negated_most, order_key(-math::dual_residual(-sums.negated_most, average)));
-  });
+  std::uint32_t task = threadIdx.x;
+  for (; task < tasks; task += kThreads) {
+    with_block(task, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
+      block.load(rows);
+      const BlockSums sums = block.measure(rows);
+      const float average = math::dual_average(sums.sum, block.count());
+      averages[number] = average;
+      atomicMin(&levels[map].least, order_key(math::dual_residual(sums.least, average)));
+      atomicMin(&levels[map].negated_most, order_key(-math::dual_residual(-sums.negated_most, average)));
+    });
+  }
   __syncthreads();
   for (std::uint32_t m = threadIdx.x; m < own; m += kThreads) levels[m].finish(dst, first_map + m, bits);
-  __syncthreads();
-  on_blocks([&](std::uint32_t task, std::uint32_t map, const BlockPlace&, const SharedBlock<Type, Run>& block) {
-    block.quantize(averages[task], levels[map]);
-  });
-  __syncthreads();
-  const math::HashKey key = seed.key();
-  for (std::uint32_t i = threadIdx.x * kChunk; i < count; i += kThreads * kChunk) {
-    const Chunk<Storage<Type>> steps = chunks[i / kChunk];
-    const auto step = [&](int k) -> std::uint32_t {
-      if constexpr (Type == DType::f32) return steps.w[k];
-      return steps.w[k / 2] >> (k % 2 * 16);
-    };
-    if (i + kChunk <= count) {
-      encode_steps<Bits>(dst, bits, key, first + i, kChunk, step);
-    } else {
-      encode_steps<Bits>(dst, bits, key, first + i, static_cast<int>(count - i), step);
-    }
+  for (std::uint32_t i = threadIdx.x; i < own * dst.blocks; i += kThreads) {
+    store_average(dst, first_map * dst.blocks + i, averages[i]);
   }
+  __syncthreads();
+  // Backwards, because the rows of the last block are still there: mostly it is the only one.
+  for (bool is_there = true; task >= kThreads; is_there = false) {
+    task -= kThreads;
+    with_block(task, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
+      if (!is_there) block.load(rows);
+      block.quantize(rows, averages[number], levels[map]);
+    });
+  }
+  __syncthreads();
+  encode_shared<Type, Bits>(chunks, dst, bits, seed.key(), first, count);
 }
 
 }  // namespace actzip::cuda
