@@ -175,11 +175,16 @@ struct TableDecoding {
     const format::DualLayout& layout = buffer.layout;
     const std::int64_t bytes = most_tables(layout) * static_cast<std::int64_t>(sizeof(CodeTable<Type>));
     if (layout.channels > 1 || layout.depth > 1 || bytes > kMostBytes) return false;
-    with_run<kChunk>(layout, [&]<int Run>() {
+    const auto launch_with = [&]<int Run>() {
       launch_shared(dual_decode_tables_kernel<Type, Run>,
                     checked_blocks(format::ceil_div(layout.elems, std::int64_t{kTableTile})), kThreads,
                     static_cast<std::size_t>(bytes), *job.stream, buffer, access);
-    });
+    };
+    if (is_stacked(layout)) {
+      launch_with.template operator()<kStacked>();
+    } else {
+      with_run<kChunk>(layout, launch_with);
+    }
     return true;
   }
 

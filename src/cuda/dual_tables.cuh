@@ -63,15 +63,25 @@ class CodeTable {
 /// Elements that a thread block decodes.
 inline constexpr int kTableTile = kThreads * kChunk * 2 * kChunksPerLane;
 
-/// The most tables that a thread block needs: those of all lines of blocks that its elements touch.
+/// The most tables that a thread block needs: those of all lines of blocks that its elements touch, and for kStacked
+/// one that is read, if not used, behind them.
 inline std::int64_t most_tables(const format::DualLayout& layout) {
   const std::int64_t maps = kTableTile / layout.positions + 2;
   const std::int64_t rows = kTableTile / layout.width + 2;
-  return std::min(maps * layout.blocks, ((rows >> layout.shift) + maps + 1) * layout.block_columns);
+  return std::min(maps * layout.blocks, ((rows >> layout.shift) + maps + 1) * layout.block_columns) + 1;
 }
 
-/// Maps one behind the other, of a depth of 1. Runs of `Run` elements lie in one block: the width is a multiple of it.
-/// Tables lie in shared memory.
+/// In the place of a run: blocks lie one behind the other, and a chunk touches two of them at most.
+inline constexpr int kStacked = 0;
+
+/// Whether blocks are stacked, and rows are nothing that one could go by faster.
+inline bool is_stacked(const format::DualLayout& layout) {
+  const std::int64_t last_rows = layout.height - ((layout.block_rows - 1) << layout.shift);
+  return layout.block_columns == 1 && layout.width % 4 != 0 && last_rows * layout.width >= kChunk - 1;
+}
+
+/// Maps one behind the other, of a depth of 1. Runs of `Run` elements lie in one block: the width is a multiple of it,
+/// or Run is kStacked. Tables lie in shared memory.
 template <DType Type, int Run>
 class TableDecoder {
  public:
@@ -99,10 +109,16 @@ class TableDecoder {
   /// The chunk that begins `offset` elements behind the first.
   [[nodiscard]] __device__ Elements chunk(std::uint32_t offset, std::uint32_t packed) const {
     std::uint32_t map = src_.by_positions(first_ + offset);
-    std::uint32_t line = src_.by_width(first_ + offset - map * src_.positions);
-    std::uint32_t column = first_ + offset - map * src_.positions - line * src_.width;
+    const std::uint32_t position = first_ + offset - map * src_.positions;
+    std::uint32_t line = src_.by_width(position);
     const std::uint32_t selectors[2] = {code_selectors(code_bytes(packed & 255U)),
                                         code_selectors(code_bytes(packed >> 8))};
+    if constexpr (Run == kStacked) {
+      const std::uint32_t block_row = line >> src_.shift;
+      const std::uint32_t end = min((block_row + 1) << src_.shift, src_.height) * src_.width;
+      return pick_of_two(tables_ + (map * src_.blocks + block_row - first_table_), end - position, packed, selectors);
+    }
+    std::uint32_t column = position - line * src_.width;
     Elements result;
 #pragma unroll
     for (int i = 0; i < kChunk; i += Run) {
@@ -141,6 +157,26 @@ class TableDecoder {
 #pragma unroll
       for (int k = i; k < i + Run; k += 2) result.w[k / 2] = table.pair(selectors[k / 4] >> (k % 4 * 8));
     }
+  }
+
+  /// A chunk of which `left` elements belong to the first of two tables, and the others to the second.
+  [[nodiscard]] __device__ static Elements pick_of_two(const CodeTable<Type>* tables, std::uint32_t left,
+                                                       std::uint32_t packed, const std::uint32_t (&selectors)[2]) {
+    Elements result;
+    if constexpr (Type == DType::f32) {
+#pragma unroll
+      for (std::uint32_t k = 0; k < kChunk; ++k) result.w[k] = tables[k < left ? 0 : 1].word(packed >> (2 * k) & 3U);
+    } else {
+      const CodeTable<Type> first = tables[0];
+      const CodeTable<Type> second = tables[1];
+#pragma unroll
+      for (std::uint32_t k = 0; k < kChunk; k += 2) {
+        const std::uint32_t selector = selectors[k / 4] >> (k % 4 * 8);
+        const std::uint32_t part = k + 1 < left ? 0x3210U : k < left ? 0x7610U : 0x7654U;
+        result.w[k / 2] = __byte_perm(first.pair(selector), second.pair(selector), part);
+      }
+    }
+    return result;
   }
 
   const DualBuffer& src_;
