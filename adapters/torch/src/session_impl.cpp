@@ -43,12 +43,13 @@ std::string_view unsupported_reason(const at::Tensor& tensor) {
   return "";
 }
 
-/// One range in a profile, named after the site. Nothing unless somebody profiles.
+/// One range in a profile, named after site(). Nothing unless somebody profiles.
 class ProfileRange {
  public:
-  ProfileRange(std::string_view what, const std::string& site) : range_(at::RecordScope::USER_SCOPE) {
+  template <class Site>
+  ProfileRange(std::string_view what, Site site) : range_(at::RecordScope::USER_SCOPE) {
     if (!range_.isActive()) return;
-    name_ = std::string("actzip ") + std::string(what) + " " + site;
+    name_ = std::string("actzip ") + std::string(what) + " " + site();
     range_.before(name_.c_str());
   }
 
@@ -111,7 +112,7 @@ at::Tensor Packed::restored() const {
   const auto guard = guard_for(device_);
   // Real memory, never written: a kernel that only looks at the shape may still copy it.
   if (kept_.how == Keep::shape_only) return empty_restored();
-  const ProfileRange range("decode", *kept_.site);
+  const ProfileRange range("decode", [&]() -> const std::string& { return *kept_.site; });
   const Allocation values = restore(kept_, current_stream(device_), torch_memory());
   const OwnedStorage& owner = owner_of(values);
   at::Tensor tensor = tensor_on(owner.storage, type_, shape_);
@@ -324,7 +325,7 @@ Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& t
   }
   if (saved.role == Role::activation) {
     const auto guard = guard_for(tensor.device());
-    const ProfileRange range("encode", session_.site_name(place.id));
+    const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
     packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
                                  source != nullptr ? &source->kept_ : nullptr);
   } else {
