@@ -114,8 +114,11 @@ struct Encoding {
     const format::DualLayout& layout = buffer.layout;
     if (layout.channels > 1 || layout.depth > 1 || layout.blocks > kMostBlockThreads) return false;
     const std::int64_t maps = std::max<std::int64_t>(1, 2 * kThreads / layout.blocks);
+    // Quads of 16-bit elements are too little to read at once, unless the next ones lie behind them.
+    const bool by_quads = sizeof(Storage<Type>) == 4 || layout.width == 4;
     return with_run<kChunk>(layout, [&]<int Run>() {
       if constexpr (Run == kChunk || (Run == 4 && Bits == 2)) {
+        if (Run < kChunk && !by_quads) return false;
         launch_shared(dual_encode_maps_kernel<Type, Bits, Run>, checked_blocks(format::ceil_div(layout.samples, maps)),
                       block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
                       *job.stream, access, buffer, bits, MapLanes(maps), KernelSeed(job.seed),

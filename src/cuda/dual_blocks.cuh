@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
     }
   }
   __syncthreads();
-  const BlockSums sums = measure_block<Type>(rows, place.rows, columns);
+  const BlockSums sums = measure_block<Type, true>(place.rows, columns, [&](std::uint32_t r) { return rows[r]; });
   float average = math::dual_average(sums.sum, static_cast<float>(place.rows * columns));
   if (exists) store_average(dst, dst.average_index(first_map + map, block, 0), average);
   join_extremes(shared_levels, map, exists, math::dual_residual(sums.least, average),
@@ -93,16 +93,14 @@ __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
   if (block == 0) store_stats(dst.stats, first_map + map, StatsType::bf16, {group.min, group.step});
   clear_void(rows, average, group);
   const math::HashKey key = seed.key();
-#pragma unroll
-  for (std::uint32_t r = 0; r < kEdge; ++r) {
-    if (r >= place.rows) break;
+  for_each_row<true>(place.rows, [&](std::uint32_t r) {
     const auto step = [&](int i) { return math::affine_steps<true>(widen<Type>(rows[r], i) - average, group); };
     if constexpr (Run == kChunk) {
       encode_steps<Bits>(dst, bits, key, row_start(r), kChunk, step);
     } else {
       encode_quads(dst, key, row_start(r), columns, step);
     }
-  }
+  });
 }
 
 /// Eight channels of one block, where channels lie last and are a multiple of eight.

@@ -99,19 +99,34 @@ class NeighbourExtremes<DType::f32> {
 
 inline constexpr std::uint32_t kEdge = 8;  ///< positions of a block along each dimension
 
+/// body(r) for the rows of a block, of which `rows` exist: written out, so that they may lie in registers, or as a
+/// loop.
+template <bool InRegisters, class Body>
+__device__ __forceinline__ void for_each_row(std::uint32_t rows, Body body) {
+  if constexpr (InRegisters) {
+#pragma unroll
+    for (std::uint32_t r = 0; r < kEdge; ++r) {
+      if (r >= rows) break;
+      body(r);
+    }
+  } else {
+#pragma unroll 2
+    for (std::uint32_t r = 0; r < rows; ++r) body(r);
+  }
+}
+
 /// Sum and extremes of a block of 8 x 8, of which `rows` and `columns` exist; what the others hold does not matter.
-template <DType Type>
-[[nodiscard]] __device__ __forceinline__ BlockSums measure_block(const Chunk<Storage<Type>> (&block)[kEdge],
-                                                                 std::uint32_t rows, std::uint32_t columns) {
+/// row(r) gives row `r`.
+template <DType Type, bool InRegisters, class Row>
+[[nodiscard]] __device__ __forceinline__ BlockSums measure_block(std::uint32_t rows, std::uint32_t columns, Row row) {
   float sums[kChunk] = {};
   NeighbourExtremes<Type> extremes;
+  for_each_row<InRegisters>(rows, [&](std::uint32_t r) {
+    const Chunk<Storage<Type>> own = row(r);
+    extremes.take(own);
 #pragma unroll
-  for (std::uint32_t r = 0; r < kEdge; ++r) {
-    if (r >= rows) break;
-    extremes.take(block[r]);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) sums[i] += widen<Type>(block[r], i);
-  }
+    for (int i = 0; i < kChunk; ++i) sums[i] += widen<Type>(own, i);
+  });
   BlockSums found;
 #pragma unroll
   for (std::uint32_t i = 0; i < kEdge; ++i) {

@@ -1,6 +1,6 @@
 // `dual` through shared memory: for maps of any width that lie one behind the other and are small enough. They are read
-// once, in the order of memory. A lane then measures a block, keeps it in registers, and puts steps in the place of its
-// elements; codes are made of these in the order of memory again.
+// once, in the order of memory. A lane then measures a block, and puts steps in the place of its elements; codes are
+// made of these in the order of memory again.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,15 @@ namespace actzip::cuda {
 struct SharedMaps {
   std::uint32_t maps;  ///< of a thread block; they begin at a multiple of eight elements
   Divisor by_maps;
-  std::uint32_t averages_at;  ///< bytes
+  std::uint32_t averages_at;  ///< bytes; a chunk behind the elements, where rows of 16-bit ones are read too far
   std::uint32_t levels_at;    ///< bytes
   std::uint32_t bytes;
 
   SharedMaps(const format::DualLayout& layout, std::int64_t maps, std::int64_t element_bytes)
       : maps(static_cast<std::uint32_t>(maps)),
         by_maps(maps),
-        averages_at(static_cast<std::uint32_t>(format::ceil_div(maps * layout.positions * element_bytes, 16) * 16)),
+        averages_at(
+            static_cast<std::uint32_t>(format::ceil_div((maps * layout.positions + kChunk) * element_bytes, 16) * 16)),
         levels_at(averages_at + static_cast<std::uint32_t>(format::ceil_div(maps * layout.blocks, 4) * 16)),
         bytes(levels_at + this->maps * static_cast<std::uint32_t>(sizeof(SharedLevels))) {}
 };
@@ -71,6 +72,9 @@ template <DType Type, int Run>
 class SharedBlock {
  public:
   using Elements = Chunk<Storage<Type>>;
+  /// Whether rows stay in registers between measuring and coding. 32-bit ones would leave room for half as many
+  /// threads, which costs more than to read them again.
+  static constexpr bool kStays = sizeof(Storage<Type>) == 2;
 
   /// `map` is the first element of its map.
   __device__ SharedBlock(const DualBuffer& buffer, const BlockPlace& place, Storage<Type>* elements, std::uint32_t map)
@@ -80,17 +84,13 @@ class SharedBlock {
         rows_(place.rows),
         columns_(place.columns) {}
 
-  /// Columns that do not exist become what lies behind, whatever that is meanwhile: branches would cost more.
   __device__ void load(Elements (&rows)[kEdge]) const {
-#pragma unroll
-    for (std::uint32_t r = 0; r < kEdge; ++r) {
-      if (r >= rows_) break;
-      rows[r] = load_row(first_ + r * width_);
-    }
+    for_each_row<kStays>(rows_, [&](std::uint32_t r) { rows[r] = load_row(first_ + r * width_); });
   }
 
+  /// Of what load() gave, if rows stay.
   [[nodiscard]] __device__ BlockSums measure(const Elements (&rows)[kEdge]) const {
-    return measure_block<Type>(rows, rows_, columns_);
+    return measure_block<Type, kStays>(rows_, columns_, [&](std::uint32_t r) { return row(rows, r); });
   }
 
   [[nodiscard]] __device__ float count() const { return static_cast<float>(rows_ * columns_); }
@@ -98,23 +98,30 @@ class SharedBlock {
   /// Puts steps in the place of the elements.
   __device__ void quantize(Elements (&rows)[kEdge], float average, const SharedLevels& levels) const {
     math::AffineGroup group{.min = levels.min, .inverse = levels.inverse};
+    const bool is_void = math::is_nan(levels.min);
     clear_void(rows, average, group);
-#pragma unroll
-    for (std::uint32_t r = 0; r < kEdge; ++r) {
-      if (r >= rows_) break;
+    for_each_row<kStays>(rows_, [&](std::uint32_t r) {
+      const Elements own = !kStays && is_void ? Elements{} : row(rows, r);
       std::uint32_t steps[kChunk];
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
-        steps[i] = math::affine_steps<true>(widen<Type>(rows[r], i) - average, group);
+        steps[i] = math::affine_steps<true>(widen<Type>(own, i) - average, group);
       }
       store_steps(first_ + r * width_, steps);
-    }
+    });
   }
 
  private:
   static constexpr int kBytes = Run * static_cast<int>(sizeof(Storage<Type>));
   using Piece = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, std::uint32_t>>;
 
+  [[nodiscard]] __device__ Elements row(const Elements (&rows)[kEdge], std::uint32_t r) const {
+    if constexpr (kStays) return rows[r];
+    return load_row(first_ + r * width_);
+  }
+
+  /// Columns that do not exist become the first ones; or, where nobody writes meanwhile, what lies behind, which is
+  /// faster.
   [[nodiscard]] __device__ Elements load_row(std::uint32_t first) const {
     Elements row;
     if constexpr (kBytes == 2) {
@@ -126,8 +133,9 @@ class SharedBlock {
     } else {
 #pragma unroll
       for (int i = 0; i < kChunk; i += Run) {
+        const bool exists = kStays || i < static_cast<int>(columns_);
         *reinterpret_cast<Piece*>(&row.w[i * Elements::kWords / kChunk]) =
-            *reinterpret_cast<const Piece*>(elements_ + first + i);
+            *reinterpret_cast<const Piece*>(elements_ + first + (exists ? i : 0));
       }
     }
     return row;
@@ -169,7 +177,7 @@ class SharedBlock {
 };
 
 template <DType Type, int Bits, int Run>
-__global__ void __launch_bounds__(kThreads, 16 / sizeof(Storage<Type>))
+__global__ void __launch_bounds__(kThreads, 8)
     dual_encode_shared_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
                               const __grid_constant__ DualBuffer dst, int bits,
                               const __grid_constant__ SharedMaps shared, const __grid_constant__ KernelSeed seed,
@@ -186,25 +194,25 @@ __global__ void __launch_bounds__(kThreads, 16 / sizeof(Storage<Type>))
   const auto own = static_cast<std::uint32_t>(min(std::int64_t{shared.maps}, dst.layout.samples - first_map));
   const std::uint32_t count = own * dst.positions;
   using Block = SharedBlock<Type, Run>;
-  /// body(map, number among the averages, block) for a task of this thread. Maps vary fastest: the lanes of a warp have
-  /// blocks of one size then, in maps that lie in different banks.
-  const auto with_block = [&](std::uint32_t task, auto body) {
+  /// body(map, number among the averages, block) for this thread's block of that round, if it has one. Maps vary
+  /// fastest: the lanes of a warp have blocks of one size then, in maps that lie in different banks.
+  const auto with_block = [&](std::uint32_t round, auto body) {
+    const std::uint32_t task = round * kThreads + threadIdx.x;
     const std::uint32_t block = shared.by_maps(task);
     const std::uint32_t map = task - block * shared.maps;
-    if (map >= own) return;
+    if (block >= dst.blocks || map >= own) return;
     body(map, map * dst.blocks + block,
          Block(dst, BlockPlace(dst, block), reinterpret_cast<Storage<Type>*>(bytes), map * dst.positions));
   };
-  const std::uint32_t tasks = shared.maps * dst.blocks;
+  const std::uint32_t rounds = (shared.maps * dst.blocks + kThreads - 1) / kThreads;  // mostly one
   Chunk<Storage<Type>> rows[kEdge] = {};
 
   load_shared<Type>(src, first, count, chunks);
   for (std::uint32_t m = threadIdx.x; m < own; m += kThreads) levels[m].clear();
   __syncthreads();
-  std::uint32_t task = threadIdx.x;
-  for (; task < tasks; task += kThreads) {
-    with_block(task, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
-      block.load(rows);
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    with_block(round, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
+      if constexpr (Block::kStays) block.load(rows);
       const BlockSums sums = block.measure(rows);
       const float average = math::dual_average(sums.sum, block.count());
       averages[number] = average;
@@ -218,11 +226,14 @@ __global__ void __launch_bounds__(kThreads, 16 / sizeof(Storage<Type>))
     store_average(dst, first_map * dst.blocks + i, averages[i]);
   }
   __syncthreads();
-  // Backwards, because the rows of the last block are still there: mostly it is the only one.
-  for (bool is_there = true; task >= kThreads; is_there = false) {
-    task -= kThreads;
-    with_block(task, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
-      if (!is_there) block.load(rows);
+  // Backwards, because the rows of the last round are still there.
+  for (std::uint32_t round = rounds; round-- > 0;) {
+    if (Block::kStays && round + 1 < rounds) {
+      __syncthreads();
+      with_block(round, [&](std::uint32_t, std::uint32_t, const Block& block) { block.load(rows); });
+      __syncthreads();
+    }
+    with_block(round, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
       block.quantize(rows, averages[number], levels[map]);
     });
   }

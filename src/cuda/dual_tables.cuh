@@ -77,7 +77,7 @@ inline constexpr int kStacked = 0;
 /// Whether blocks are stacked, and rows are nothing that one could go by faster.
 inline bool is_stacked(const format::DualLayout& layout) {
   const std::int64_t last_rows = layout.height - ((layout.block_rows - 1) << layout.shift);
-  return layout.block_columns == 1 && layout.width % 4 != 0 && last_rows * layout.width >= kChunk - 1;
+  return layout.block_columns == 1 && layout.width % 2 != 0 && last_rows * layout.width >= kChunk - 1;
 }
 
 /// Maps one behind the other, of a depth of 1. Runs of `Run` elements lie in one block: the width is a multiple of it,
