@@ -238,7 +238,7 @@ void with_access(const void* data, const format::ElementOrder& order, bool flat,
 }
 
 /// Eight codes, each from bit `From` of a byte of two words, packed; what stands above their 8 * Bits bits is
-/// undefined. Widths of 1, 2 and 4 are moved side by side by products whose partial sums do not overlap.
+/// undefined. Widths of 1 to 4 are moved side by side by products whose partial sums do not overlap.
 template <int Bits, int From = 0>
 [[nodiscard]] __device__ __forceinline__ std::uint64_t pack_bytes(std::uint32_t low, std::uint32_t high) {
   if constexpr (Bits == 2) {
@@ -247,6 +247,12 @@ template <int Bits, int From = 0>
   } else if constexpr (Bits == 4) {
     constexpr std::uint32_t kGather = 0x110U >> From;  // to bytes 1 and 3
     return __byte_perm(low * kGather, high * kGather, 0x7531);
+  } else if constexpr (Bits == 3) {
+    constexpr std::uint32_t kGather = (0x21U << 5) >> From;  // two codes to the highest 6 bits of bytes 1 and 3
+    const std::uint32_t pairs = __byte_perm(low * kGather, high * kGather, 0x7531);
+    const std::uint32_t fours = pairs + 3U * (pairs & 0x00ff00ffU);  // to the highest 12 bits of each half
+    const std::uint32_t apart = fours >> 4;
+    return apart - 0xf000U * (apart >> 16);
   } else if constexpr (From != 0) {
     return pack_bytes<Bits>(low >> From, high >> From);
   } else if constexpr (Bits == 1) {

@@ -5,6 +5,7 @@
 
 #include "cuda/chunk.cuh"
 #include "cuda/hadamard.cuh"
+#include "cuda/level_table.cuh"
 #include "cuda/rotated_tile.cuh"
 #include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
@@ -64,7 +65,7 @@ template <DType Type>
   return terms;
 }
 
-/// What quantize_pair() multiplies levels by. With 2 and 3 bits it is such that the products, which are f16 numbers,
+/// What quantize_pairs() multiplies levels by. With 2 and 3 bits it is such that the products, which are f16 numbers,
 /// have the number of the level in their bits: from bit 14 - kNumberShift downwards.
 template <int Bits>
 inline constexpr float kLevelUnit = Bits == 2   ? 2.0F
@@ -97,7 +98,7 @@ template <int Bits>
   return exact && numbered && leads && is_readable<Bits>(i + 1);
 }
 
-/// The levels of a pair of coefficients with root mean square 1, times kLevelUnit, for 2 and 3 bits. Products and sums
+/// The levels of a pair of coefficients with root mean square 1, times kLevelUnit, for 1 to 3 bits. Products and sums
 /// alone, because comparisons and logic are what the other steps are made of: a number above a cut, however little, is
 /// far above 1 after the first product, which stops there.
 template <int Bits>
@@ -114,54 +115,103 @@ template <int Bits>
   return levels;
 }
 
-/// The code of a pair of coefficients, in the highest bits of each half, with something below it; adds |y| * level to
-/// `product`. Two numbers at a time: comparisons give masks, and code and level are read off them. Bit j of a count of
-/// cuts changes at every 2^j-th cut, and the level's bits change by the difference of two levels.
+/// Which level a magnitude has with 4 bits: a parabola of it is near 1, 2 and so on at the cuts, and its whole part is
+/// the number. Three operations instead of two for each of seven cuts.
+struct LevelNumber {
+  static constexpr float kSlope = 0.375F;
+  static constexpr float kStart = -0.0132F;
+  static constexpr float kRise = 11.65F;
+  static constexpr float kBend = -4.243F;
+  static constexpr float kBase =
+      64.0F;  ///< f16 numbers from here on are multiples of 1/16: the number is in bits 4 to 6
+
+  [[nodiscard]] __device__ static std::uint32_t of_pair(__half2 magnitude) {
+    const __half2 x = __hfma2_sat(magnitude, __float2half2_rn(kSlope), __float2half2_rn(kStart));
+    const __half2 slope = __hfma2(x, __float2half2_rn(kBend), __float2half2_rn(kRise));
+    return as_word(__hfma2(x, slope, __float2half2_rn(kBase)));
+  }
+
+  [[nodiscard]] static constexpr float rounded(float x) { return math::f16_to_f32(math::f32_to_f16(x)); }
+  /// The same for one magnitude, when it compiles.
+  [[nodiscard]] static constexpr int of(float magnitude) {
+    const float line = magnitude * rounded(kSlope) + rounded(kStart);
+    const float x = rounded(line < 0.0F ? 0.0F : line > 1.0F ? 1.0F : line);
+    return static_cast<int>(rounded(x * rounded(x * rounded(kBend) + rounded(kRise)) + kBase) - kBase);
+  }
+  /// Whether numbers are right from cut `i` on, but for half of what the format allows around each.
+  [[nodiscard]] static constexpr bool fits(int i) {
+    if (i == math::kLevelCount<4> - 1) return of(0.0F) == 0 && of(65504.0F) == i;
+    const float cut = math::level_cut<4>(i);
+    const float near = 0x1p-7F * (cut > 1.0F ? cut : 1.0F);
+    return of(cut - near) == i && of(cut + near) == i + 1 && fits(i + 1);
+  }
+};
+static_assert(LevelNumber::fits(0));
+
+/// Codes of 1 or 2 bits of eight coefficients. The four words of pairs have them in the highest bits of each half, with
+/// nothing below: shifted over each other they leave two runs, of even and odd coefficients, which one product joins.
 template <int Bits>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_pair(std::uint32_t pair, __half2& product) {
-  constexpr int kCuts = math::kLevelCount<Bits> - 1;
-  constexpr auto kPair = [](float x) { return math::f32_to_f16(x) * 0x00010001U; };
-  const __half2 magnitude = __habs2(as_packed<__half2>(pair));
-  if constexpr (Bits == 2 || Bits == 3) {
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_few(const std::uint32_t (&y)[4], __half2& product) {
+  constexpr std::uint32_t kHighest = 0x00010001U * (0xffffU & ~(0xffffU >> Bits));
+  std::uint32_t runs = 0;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const __half2 magnitude = __habs2(as_packed<__half2>(y[k]));
     const __half2 levels = readable_levels<Bits>(magnitude);
     product = __hfma2(magnitude, levels, product);
-    return select_bits(pair, as_word(levels) << kNumberShift<Bits>, 0x80008000U);
+    // Where the highest bit of a magnitude is 1, it is above 2, and that of its level is 1, too.
+    runs = join_bits(y[k], as_word(levels), kHighest) + (runs >> 2 * Bits);
   }
-  std::uint32_t level = opaque(kPair(math::level<Bits>(0)));
-  std::uint32_t planes[Bits] = {};
-#pragma unroll
-  for (int cut = 0; cut < kCuts; ++cut) {
-    const std::uint32_t limit = kPair(math::level_cut<Bits>(cut));
-    const std::uint32_t step = kPair(math::level<Bits>(cut)) ^ kPair(math::level<Bits>(cut + 1));
-    const std::uint32_t above = __hgt2_mask(magnitude, as_packed<__half2>(limit));
-    level ^= step & above;
-#pragma unroll
-    for (int j = 0; j < Bits - 1; ++j) {
-      if ((cut + 1) % (1 << j) == 0) planes[j] ^= above;
-    }
-  }
-  product = __hfma2(magnitude, as_packed<__half2>(level), product);
-#pragma unroll
-  for (int j = Bits - 2; j >= 0; --j) {
-    pair = select_bits(pair, planes[j], 0x00010001U * (0xffffU & ~((1U << (17 - Bits + j)) - 1U)));
-  }
-  return pair;
+  return __umulhi(runs, (1U << (16 + 7 * Bits)) + (1U << 8 * Bits));
 }
 
-/// Codes of eight coefficients of a group with root mean square 1; `product` becomes two parts of the sum of
-/// |y| * level * kLevelUnit.
-template <int Bits>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_pairs(const std::uint32_t (&y)[4], __half2& product) {
-  constexpr std::uint32_t kHighest = 0x01010101U * (0xffU & ~(0xffU >> Bits));
-  product = as_packed<__half2>(0U);
+/// Codes of 3 bits.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_three(const std::uint32_t (&y)[4], __half2& product) {
+  std::uint32_t codes[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const __half2 magnitude = __habs2(as_packed<__half2>(y[k]));
+    const __half2 levels = readable_levels<3>(magnitude);
+    product = __hfma2(magnitude, levels, product);
+    codes[k] = select_bits(y[k], as_word(levels) << kNumberShift<3>, 0x80008000U);
+  }
+  return static_cast<std::uint32_t>(pack_bytes<3, 5>(__byte_perm(codes[0], codes[1], 0x7531) & 0xe0e0e0e0U,
+                                                     __byte_perm(codes[2], codes[3], 0x7531) & 0xe0e0e0e0U));
+}
+
+/// Codes of 4 bits: signs and numbers; levels are looked up by them.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_four(const std::uint32_t (&y)[4], __half2& product) {
+  __half2 magnitudes[4];
+  std::uint32_t numbers[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    magnitudes[k] = __habs2(as_packed<__half2>(y[k]));
+    numbers[k] = LevelNumber::of_pair(magnitudes[k]);
+  }
   std::uint32_t bytes[2];
 #pragma unroll
   for (int quad = 0; quad < 2; ++quad) {
-    const std::uint32_t low = quantize_pair<Bits>(y[2 * quad], product);
-    const std::uint32_t high = quantize_pair<Bits>(y[2 * quad + 1], product);
-    bytes[quad] = __byte_perm(low, high, 0x7531) & kHighest;
+    const std::uint32_t signs = __byte_perm(y[2 * quad], y[2 * quad + 1], 0x7531);
+    const std::uint32_t fields = __byte_perm(numbers[2 * quad], numbers[2 * quad + 1], 0x6420);
+    bytes[quad] = select_bits(signs, fields, 0x80808080U) & 0xf0f0f0f0U;
   }
-  return static_cast<std::uint32_t>(pack_bytes<Bits, 8 - Bits>(bytes[0], bytes[1]));
+  const auto codes = static_cast<std::uint32_t>(pack_bytes<4, 4>(bytes[0], bytes[1]));
+  std::uint32_t levels[4];
+  const LevelTable<4> table;
+  table.expand_magnitudes(codes, levels);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) product = __hfma2(magnitudes[k], as_packed<__half2>(levels[k]), product);
+  return codes;
+}
+
+/// Codes of eight coefficients of a group with root mean square 1, two at a time; what stands above their 8 * Bits bits
+/// is undefined. `product` becomes two parts of the sum of |y| * level * kLevelUnit.
+template <int Bits>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_pairs(const std::uint32_t (&y)[4], __half2& product) {
+  product = as_packed<__half2>(0U);
+  if constexpr (Bits <= 2) return quantize_few<Bits>(y, product);
+  if constexpr (Bits == 3) return quantize_three(y, product);
+  return quantize_four(y, product);
 }
 
 /// f16 elements rounded to bf16: good enough for a mean.
