@@ -118,15 +118,23 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const GroupSums<Layout::spatial> groups(lane, group);
   __half2 products[kBlocks] = {};
   codes.for_each_width([&]<int Width>() {
+    std::uint32_t packed[kBlocks];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       __half2 product;
-      const std::uint32_t packed = encoder.template finish<Width>(y[b], square_sums.of_block(unit, b), b, product);
+      packed[b] = encoder.template finish<Width>(y[b], square_sums.of_block(unit, b), b, product);
+      if (Full || Bits != kOwnBits || codes.bits(b) == Width) products[b] = product;
+    }
+    if (usable_groups != ~0U) {  // rare: all other tiles pay one branch for it
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        if (!groups.flag_of_block<Layout::coefficient>(usable_groups, b)) packed[b] = 0;
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
       if (!Full && Bits == kOwnBits && codes.bits(b) != Width) continue;
-      products[b] = product;
-      if (!slot_exists<Full>(dst.geometry, tile, b, lane)) continue;
-      const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, b);
-      store_codes<Width>(codes.at(b), coded ? packed : 0U, Width);
+      if (slot_exists<Full>(dst.geometry, tile, b, lane)) store_codes<Width>(codes.at(b), packed[b], Width);
     }
   });
 
@@ -139,7 +147,8 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const Mean<Type> mean = choose(means, groups.block());
   const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, groups.block());
   const float level_unit = level_unit_of<Bits>(own_bits(codes, groups.block()));
-  float scale = coded ? __fdividef(level_unit, own_inverse_sigma * product * static_cast<float>(group)) : 0.0F;
+  const float inverse_scale = own_inverse_sigma * product * static_cast<float>(group);
+  float scale = coded ? level_unit * fast_reciprocal(inverse_scale) : 0.0F;
   if (bf16_stats) scale = math::bf16_stochastic(scale, math::scale_noise(key, static_cast<std::uint64_t>(g)));
   const bool representable = mean.finite() && own_squares <= kLargest;
   store_stats(dst.stats_section, g, dst.stats,

@@ -113,6 +113,13 @@ __device__ __forceinline__ void fill_nan(std::uint32_t (&words)[Words]) {
   for (auto& word : words) word = kWord;
 }
 
+/// 1 / x within 2^-22, for numbers that are not subnormal and whose reciprocal is not.
+[[nodiscard]] __device__ __forceinline__ float fast_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 [[nodiscard]] __device__ __forceinline__ float min_nan(float a, float b) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
