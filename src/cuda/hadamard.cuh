@@ -7,8 +7,8 @@
 // its highest bit, i4 i3 i0 i7 i6. forward() leads from the first to the second and backward() from the second to the
 // first; both are the same transform.
 //
-// An encoder's first product multiplies bf16 numbers and adds in binary32; elements that need more bits are sums of two
-// bf16 *terms*. All other products work in f16.
+// An encoder's first product multiplies 16-bit numbers exactly and adds in binary32; what needs more bits is a sum of
+// two *terms*. All other products work in f16.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,13 +20,14 @@
 
 namespace actzip::cuda {
 
-/// Eight numbers, each the sum of two bf16 numbers; word k of each holds numbers 2k and 2k + 1.
+/// Eight numbers, each the sum of two: the second is a bf16 number, the first, too, but for f16 elements, where it is
+/// one of these. Word k of each holds numbers 2k and 2k + 1.
 struct Terms {
   std::uint32_t w[2][4];
 
   Terms() = default;
 
-  /// The nearest sums: 8 bits of mantissa for each term.
+  /// The nearest sums of two bf16 numbers: 8 bits of mantissa for each term.
   __device__ explicit Terms(const float (&values)[kChunk]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -37,13 +38,21 @@ struct Terms {
   }
 };
 
-/// d += a * b, for bf16 numbers and binary32 sums.
+/// d += a * b, for numbers of a 16-bit type and binary32 sums.
+template <DType Type>
 __device__ __forceinline__ void multiply_add(const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                                              float* d) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  if constexpr (Type == DType::f16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
 }
 
 /// A word four times, in registers of their own: the compiler cannot know that they are equal, so it does not gather
@@ -120,12 +129,18 @@ class HalfHadamard {
   Quad partial_;
 };
 
-/// The transforms of an encoder. The first product is exact and adds in binary32: what the elements
-/// are like is not known yet. The caller brings its results to a common size, and f16 will do from there.
+/// The transforms of an encoder of f16, or of any other elements. The first product is exact and adds in binary32: what
+/// the elements are like is not known yet. The caller brings its results to a common size, and f16 will do from there.
+template <DType Type>
 class EncodingHadamard {
+  static constexpr DType kFirst = Type == DType::f16 ? DType::f16 : DType::bf16;  ///< of first terms
+
  public:
   __device__ EncodingHadamard(int lane, int group)
-      : first_(hadamard_factor(lane, 0, group == 128 ? kThirtyTwo : kSixtyFour)), rest_(lane, group), lane_(lane) {
+      : first_(hadamard_factor(lane, 0, times(group / 4, kFirst))),
+        second_(kFirst == DType::bf16 ? first_ : hadamard_factor(lane, 0, times(group / 4, DType::bf16))),
+        rest_(lane, group),
+        lane_(lane) {
     // Row r sums the columns of its half: for groups of 256 all of them.
     const bool apart = group == 128 && lane / 16 != lane % 4 / 2;
     summing_ = apart ? 0U : group == 128 ? kOneOf32 : kOneOf64;
@@ -136,22 +151,21 @@ class EncodingHadamard {
   __device__ void start(const Terms& in, float (&out)[kChunk]) const {
 #pragma unroll
     for (float& x : out) x = 0.0F;
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      multiply_add(first_.w, in.w[t][0], in.w[t][1], out);
-      multiply_add(first_.w, in.w[t][2], in.w[t][3], out + 4);
-    }
+    multiply_add<kFirst>(first_.w, in.w[0][0], in.w[0][1], out);
+    multiply_add<kFirst>(first_.w, in.w[0][2], in.w[0][3], out + 4);
+    multiply_add<DType::bf16>(second_.w, in.w[1][0], in.w[1][1], out);
+    multiply_add<DType::bf16>(second_.w, in.w[1][2], in.w[1][3], out + 4);
   }
   /// The rest of forward(), and backward(), in place.
   __device__ void finish_forward(std::uint32_t (&pairs)[4]) const { rest_.finish_forward(pairs); }
   __device__ void backward(std::uint32_t (&pairs)[4]) const { rest_.backward(pairs); }
 
-  /// The sum of the elements of this lane's group in spatial layout. Row 0 of the first product has the sums of the
-  /// columns, times group/4; a product with these, rounded to bf16, sums them for every row.
+  /// The sum of the elements of this lane's group in spatial layout, for 16-bit types. Row 0 of the first product has
+  /// the sums of the columns, times group/4; a product with these, rounded to bf16, sums them for every row.
   [[nodiscard]] __device__ float sum(const Chunk<std::uint16_t>& chunk) const {
     float columns[4] = {};
-    multiply_add(first_.w, chunk.w[0], chunk.w[1], columns);
-    multiply_add(first_.w, chunk.w[2], chunk.w[3], columns);
+    multiply_add<kFirst>(first_.w, chunk.w[0], chunk.w[1], columns);
+    multiply_add<kFirst>(first_.w, chunk.w[2], chunk.w[3], columns);
     const std::uint32_t pairs = as_word(__floats2bfloat162_rn(columns[0], columns[1]));
     float result[4] = {};
     asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4}, {%5}, {%0, %1, %2, %3};"
@@ -161,12 +175,16 @@ class EncodingHadamard {
   }
 
  private:
-  static constexpr std::uint32_t kSixtyFour = 0x42804280U;
-  static constexpr std::uint32_t kThirtyTwo = 0x42004200U;
+  /// A pair of 64 or 32.
+  [[nodiscard]] __device__ static std::uint32_t times(int number, DType type) {
+    if (type == DType::f16) return number == 64 ? 0x54005400U : 0x50005000U;
+    return number == 64 ? 0x42804280U : 0x42004200U;
+  }
   static constexpr std::uint32_t kOneOf64 = 0x3c803c80U;
   static constexpr std::uint32_t kOneOf32 = 0x3d003d00U;
 
   Quad first_;
+  Quad second_;
   HalfHadamard rest_;
   int lane_;
   std::uint32_t summing_;

@@ -31,13 +31,13 @@ class Mean {
   std::uint32_t word_;
 };
 
-/// Elements less their mean, with their signs. Absent elements are 0. For bf16 both numbers are terms as they are, so
-/// that nothing is rounded.
+/// Elements less their mean, with their signs. Absent elements are 0. For 16-bit types both numbers are terms as they
+/// are, so that nothing is rounded.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Terms residual(const Chunk<Storage<Type>>& chunk, Mean<Type> mean, int count,
                                                         const TileSigns& signs, int block) {
   Terms terms;
-  if constexpr (Type == DType::bf16) {
+  if constexpr (Type != DType::f32) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       terms.w[0][k] = flip_pair(chunk.w[k], signs.of_pair(block, k));
@@ -214,16 +214,6 @@ template <int Bits>
   return quantize_four(y, product);
 }
 
-/// f16 elements rounded to bf16: good enough for a mean.
-[[nodiscard]] __device__ __forceinline__ Chunk<std::uint16_t> as_bf16(const Chunk<std::uint16_t>& chunk) {
-  Chunk<std::uint16_t> result;
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    result.w[k] = as_word(__floats2bfloat162_rn(widen<DType::f16>(chunk, 2 * k), widen<DType::f16>(chunk, 2 * k + 1)));
-  }
-  return result;
-}
-
 /// Turns the numbers of one block into codes. After the first product the numbers of a group are brought to a common
 /// size, so that f16 holds them; coefficients come out with a root mean square of 1, and cuts are constants.
 template <DType Type>
@@ -248,9 +238,7 @@ class Encoder {
       for (int b = 0; b < kBlocks; ++b) out[b] = spatial_sums_.of_block(sum, b);
     } else {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        out[b] = rotation_.hadamard.sum(Type == DType::bf16 ? chunks[b] : as_bf16(chunks[b]));
-      }
+      for (int b = 0; b < kBlocks; ++b) out[b] = rotation_.hadamard.sum(chunks[b]);
     }
   }
 
@@ -275,7 +263,7 @@ class Encoder {
   }
 
  private:
-  Rotation<EncodingHadamard> rotation_;
+  Rotation<EncodingHadamard<Type>> rotation_;
   GroupSums<Layout::spatial> spatial_sums_;
   float unit_;
 };
