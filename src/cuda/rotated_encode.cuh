@@ -268,7 +268,7 @@ class Encoder {
   float unit_;
 };
 
-/// Which of eight elements are not zero, one bit each.
+/// Which of eight elements are not zero, one bit each; what stands above is undefined.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t nonzero_bits(const Chunk<Storage<Type>>& chunk) {
   std::uint32_t bits = 0;
@@ -277,13 +277,13 @@ template <DType Type>
     for (int i = 0; i < kChunk; ++i) bits |= (chunk.w[i] << 1) != 0 ? 1U << i : 0U;
     return bits;
   } else {
+    using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      // A magnitude that is not 0 carries into bits 15 and 31.
-      const std::uint32_t carried = ((chunk.w[k] & 0x7fff7fffU) + 0x7fff7fffU) & 0x80008000U;
-      bits |= carried >> (15 - 2 * k);
+    for (int k = 0; k < 4; ++k) {  // masks as wide as the elements: each is read at the place where its bits belong
+      const std::uint32_t nonzero = __hneu2_mask(as_packed<Packed>(chunk.w[k]), as_packed<Packed>(0U));
+      bits = k == 0 ? nonzero : select_bits(nonzero, bits, 0x00030003U << 2 * k);
     }
-    return (bits | bits >> 15) & 0xffU;
+    return select_bits(bits, bits >> 16, 0x55555555U);
   }
 }
 
