@@ -16,7 +16,7 @@ inline constexpr float kLargest = 0x1.fffffep127F;
 inline constexpr float kWild =
     0x1p100F;  ///< far above what is representable, far below what overflows in two transforms
 
-/// Reads the elements of a tile and, if there is one, writes their mask plane.
+/// Reads the elements of a tile.
 template <DType Type, bool Full, class Access>
 __device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer& dst, int group, std::int64_t tile,
                                           int lane, Chunk<Storage<Type>> (&chunks)[kBlocks]) {
@@ -25,6 +25,12 @@ __device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer
     const BlockPlace at = block_place<Full>(dst, group, tile, b, lane);
     chunks[b] = src.load(at.first, at.count);
   }
+}
+
+/// What is left to do with them when they have come: what the access does, and the mask plane, if there is one.
+template <DType Type, bool Full, class Access>
+__device__ __forceinline__ void finish_load(const Access& src, const RotatedBuffer& dst, int group, std::int64_t tile,
+                                            int lane, Chunk<Storage<Type>> (&chunks)[kBlocks]) {
   if constexpr (requires { &Access::after_load; }) {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -74,10 +80,10 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
                                             std::int64_t tile, int lane) {
   const float inverse_group = group == 256 ? 0x1p-8F : 0x1p-7F;
   const bool bf16_stats = dst.stats == StatsType::bf16;
-  const Encoder<Type> encoder(key, tile, lane, group);
-
   Chunk<Storage<Type>> chunks[kBlocks];
   load_tile<Type, Full>(src, dst, group, tile, lane, chunks);
+  const Encoder<Type> encoder(key, tile, lane, group);  // signs and factors, while elements are on their way
+  finish_load<Type, Full>(src, dst, group, tile, lane, chunks);
   bool cleared[kBlocks] = {};
   if (group == 128) {
 #pragma unroll
