@@ -165,18 +165,23 @@ template <int Bits>
   return __umulhi(runs, (1U << (16 + 7 * Bits)) + (1U << 8 * Bits));
 }
 
-/// Codes of 3 bits.
+/// Codes of 3 bits: signs, and numbers that are read off the levels.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_three(const std::uint32_t (&y)[4], __half2& product) {
-  std::uint32_t codes[4];
+  std::uint32_t bytes[2];
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const __half2 magnitude = __habs2(as_packed<__half2>(y[k]));
-    const __half2 levels = readable_levels<3>(magnitude);
-    product = __hfma2(magnitude, levels, product);
-    codes[k] = select_bits(y[k], as_word(levels) << kNumberShift<3>, 0x80008000U);
+  for (int quad = 0; quad < 2; ++quad) {
+    __half2 levels[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const __half2 magnitude = __habs2(as_packed<__half2>(y[2 * quad + k]));
+      levels[k] = readable_levels<3>(magnitude);
+      product = __hfma2(magnitude, levels[k], product);
+    }
+    const std::uint32_t signs = __byte_perm(y[2 * quad], y[2 * quad + 1], 0x7531);
+    const std::uint32_t fields = __byte_perm(as_word(levels[0]), as_word(levels[1]), 0x7531) << kNumberShift<3>;
+    bytes[quad] = select_bits(signs, fields, 0x80808080U) & 0xe0e0e0e0U;
   }
-  return static_cast<std::uint32_t>(pack_bytes<3, 5>(__byte_perm(codes[0], codes[1], 0x7531) & 0xe0e0e0e0U,
-                                                     __byte_perm(codes[2], codes[3], 0x7531) & 0xe0e0e0e0U));
+  return static_cast<std::uint32_t>(pack_bytes<3, 5>(bytes[0], bytes[1]));
 }
 
 /// Codes of 4 bits: signs and numbers; levels are looked up by them.
