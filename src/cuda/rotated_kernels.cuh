@@ -25,12 +25,6 @@ __device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer
     const BlockPlace at = block_place<Full>(dst, group, tile, b, lane);
     chunks[b] = src.load(at.first, at.count);
   }
-}
-
-/// What is left to do with them when they have come: what the access does, and the mask plane, if there is one.
-template <DType Type, bool Full, class Access>
-__device__ __forceinline__ void finish_load(const Access& src, const RotatedBuffer& dst, int group, std::int64_t tile,
-                                            int lane, Chunk<Storage<Type>> (&chunks)[kBlocks]) {
   if constexpr (requires { &Access::after_load; }) {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -38,6 +32,12 @@ __device__ __forceinline__ void finish_load(const Access& src, const RotatedBuff
       chunks[b] = src.after_load(tile * kTile + lane * kChunk, b * kBlock, chunks[b]);
     }
   }
+}
+
+/// Writes their mask plane, if there is one.
+template <DType Type, bool Full>
+__device__ __forceinline__ void store_mask(const RotatedBuffer& dst, int group, std::int64_t tile, int lane,
+                                           const Chunk<Storage<Type>> (&chunks)[kBlocks]) {
   if (!dst.has_mask()) return;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   Chunk<Storage<Type>> chunks[kBlocks];
   load_tile<Type, Full>(src, dst, group, tile, lane, chunks);
   const Encoder<Type> encoder(key, tile, lane, group);  // signs and factors, while elements are on their way
-  finish_load<Type, Full>(src, dst, group, tile, lane, chunks);
+  store_mask<Type, Full>(dst, group, tile, lane, chunks);
   bool cleared[kBlocks] = {};
   if (group == 128) {
 #pragma unroll
