@@ -122,8 +122,7 @@ struct LevelNumber {
   static constexpr float kStart = -0.0132F;
   static constexpr float kRise = 11.65F;
   static constexpr float kBend = -4.243F;
-  static constexpr float kBase =
-      64.0F;  ///< f16 numbers from here on are multiples of 1/16: the number is in bits 4 to 6
+  static constexpr float kBase = 64.0F;  ///< f16 numbers there count sixteenths: the number is in bits 4 to 6
 
   [[nodiscard]] __device__ static std::uint32_t of_pair(__half2 magnitude) {
     const __half2 x = __hfma2_sat(magnitude, __float2half2_rn(kSlope), __float2half2_rn(kStart));
