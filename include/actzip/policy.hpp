@@ -27,6 +27,7 @@ enum class Treatment : std::uint8_t {
   codec_if_whole,    ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
   codec_by_row,      ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
   codec_by_map,      ///< the same; its samples and channels are maps, which `division` codes as such
+  codec_by_width,    ///< the row's codec; 2 bits where its rows have kWideRow elements or more
   sign,              ///< one bit: above 0 or not; the tensor has nothing below 0
   interval,          ///< one bit: inside the operator's own limits or not
   scaled_mask,       ///< one bit: zero, or the operator's own factor
@@ -53,6 +54,9 @@ inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 /// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
 inline constexpr std::int64_t kShortRow = 256;
 
+/// Rows of linear operands that are this wide fill most of a large network's memory, and get 2 bits.
+inline constexpr std::int64_t kWideRow = 4096;
+
 /// A factor that is this many times smaller than the other one is broadcast. It is kept as it is: its error would come
 /// again with every element it meets, and there is little to gain. Beside a small parameter the other one gets 2
 /// bits: it serves that parameter's gradient alone, a sum of as many products.
@@ -75,7 +79,7 @@ struct OperatorFacts {
   float lower = 0.0F;  ///< the gradient passes where lower < x < upper
   float upper = std::numeric_limits<float>::infinity();
   float exponent = 0.0F;         ///< of a power; 0: not known
-  std::int64_t row_elems = 0;    ///< over which a norm or filter sums; 0: unknown
+  std::int64_t row_elems = 0;    ///< of a row of a linear operand, or over which a norm or filter sums; 0: unknown
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
   std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: not known

@@ -263,6 +263,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
       break;
     case Treatment::codec_by_row:
     case Treatment::codec_by_map:
+    case Treatment::codec_by_width:
     case Treatment::again_or_codec:
     case Treatment::codec:
     case Treatment::pointwise: break;
@@ -280,9 +281,10 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
   const bool near_loss = pointwise && facts.after_model;
   const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
-  const CodecSpec spec = near_loss
-                             ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
-                             : in_family(widened(is_summed ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
+  const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
+  const CodecSpec spec =
+      near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
+                : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }

@@ -78,7 +78,9 @@ constinit const std::array kRows = {
     PolicyRow{"softmax.bmm softmax.baddbmm", "*", Treatment::codec, kTwoBits, "v of attention: enters linearly"},
     PolicyRow{"bmm baddbmm", "*", Treatment::codec, kFourBits, "may be q and k of attention"},
     PolicyRow{"mv addmv dot vdot", "*", Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
-    PolicyRow{kLinear, "*", Treatment::codec, kTwoBits, "enters linearly"},
+    // More than a convolution's: its weight's gradient sums over rows, not over rows and pixels, and early in training
+    // most of a transformer's error comes from here.
+    PolicyRow{kLinear, "*", Treatment::codec_by_width, kThreeBits, "enters linearly"},
     PolicyRow{kConvolutions, "*", Treatment::codec_by_map, kTwoBits, "enters linearly"},
     PolicyRow{kBatchNorms, "input", Treatment::codec_by_map, kTwoBits, "input of a batch norm"},
     PolicyRow{kRowNorms, "input", Treatment::codec_by_row, kTwoBits, "input of a norm"},

@@ -39,7 +39,7 @@ def test_gradcheck(name):
 
 LARGE = {
     "conv": (lambda: nn.Conv2d(16, 16, 3, padding=1), (8, 16, 16, 16), "rotated:2"),
-    "linear": (lambda: nn.Linear(64, 64), (256, 64), "rotated:2"),
+    "linear": (lambda: nn.Linear(64, 64), (256, 64), "rotated:3"),
     "batch norm": (lambda: nn.BatchNorm2d(16), (8, 16, 16, 16), "rotated:2"),
     "layer norm": (lambda: nn.LayerNorm(512), (64, 512), "rotated:2"),
     "group norm": (lambda: nn.GroupNorm(4, 16), (8, 16, 16, 16), "rotated:2"),

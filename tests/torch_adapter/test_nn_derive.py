@@ -152,13 +152,13 @@ def test_linear_layers_after_a_norm(norm):
     steps(model, x, 2)
     sites = sites_of(model)
     kept = [site for site in sites.values() if "norm" in site.site]
-    assert [site.codec for site in kept] == ["rotated:2"]
+    assert [site.codec for site in kept] == ["rotated:3"]  # as the linear layers ask
     derived = [sites[f"{name}: linear.input"] for name in "qkv"]
     assert [site.codec for site in derived] == ["derived"] * 3
     assert [site.bytes_before for site in derived] == [32 * 16 * 256 * 4, 0, 0]  # torch keeps it once
     for name in "qkv":
         actual, expected = (getattr(m, name).weight.grad.flatten() for m in (model, plain))
-        assert F.cosine_similarity(actual, expected, dim=0) > 0.95
+        assert F.cosine_similarity(actual, expected, dim=0) > 0.97
 
 
 def test_what_several_derive_is_computed_once():
@@ -187,7 +187,7 @@ def test_autocast_derives_in_its_own_type():
     with torch.autocast("cpu", torch.bfloat16):
         loss = plain(x).float().square().sum()
     loss.backward()
-    assert F.cosine_similarity(model.q.weight.grad.flatten(), plain.q.weight.grad.flatten(), dim=0) > 0.95
+    assert F.cosine_similarity(model.q.weight.grad.flatten(), plain.q.weight.grad.flatten(), dim=0) > 0.97
 
 
 def test_exact_derives_nothing():

@@ -185,7 +185,7 @@ def test_activations_encode_and_differentiate_in_one_pass(activation, dtype):
     (expected, theirs), (result, own) = gradients_of(plain, x), gradients_of(ours, x)
     torch.testing.assert_close(expected, result)
     for a, b in zip(theirs, own, strict=True):
-        assert cosine(a, b) > 0.92  # 0.94 by the 2 bits of the linear layer alone
+        assert cosine(a, b) > 0.97
         assert not torch.equal(a, b), "nothing was compressed"
     names = " ".join(kernels_of(lambda: gradients_of(ours, x)))
     assert "rotated_encode_kernel" in names and "rotated_decode_kernel" in names

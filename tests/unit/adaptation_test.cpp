@@ -85,7 +85,7 @@ TEST_F(AdaptationTest, bits_go_where_they_matter_within_the_average) {
   restart({.bits = 2, .adapt = "layer"});
   step();
   step();
-  EXPECT_EQ(codecs(), (Codecs{"rotated:2", "rotated:2", "rotated:2:mask", "shared"})) << "the table, as yet";
+  EXPECT_EQ(codecs(), (Codecs{"rotated:3", "rotated:3", "rotated:3:mask", "shared"})) << "the table, as yet";
   learn(100.0, 1.0, 1.0);
   step();
   EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:1", "rotated:1:mask", "shared"}));

@@ -72,14 +72,14 @@ TEST_F(Derive, TheSourceLearnsToKeepMore) {
   session.begin_step();
   {
     const Kept norm = keep(session, "native_layer_norm", "input", x_);
-    const Kept kept = keep(session, "gelu", "self", y_, &norm);  // asks for 3 bits, where a norm asks for 2
+    const Kept kept = keep(session, "linear", "input", y_, &norm);  // asks for 3 bits, where a norm asks for 2
     EXPECT_FALSE(kept.derived);
     EXPECT_EQ(codec(session, 0), "rotated:2");
     EXPECT_EQ(codec(session, 1), "rotated:3");
   }
   session.begin_step();
   const Kept norm = keep(session, "native_layer_norm", "input", x_);
-  EXPECT_TRUE(keep(session, "gelu", "self", y_, &norm).derived);
+  EXPECT_TRUE(keep(session, "linear", "input", y_, &norm).derived);
   EXPECT_EQ(codec(session, 0), "rotated:3");
 }
 

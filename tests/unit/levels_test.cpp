@@ -60,7 +60,7 @@ TEST(Levels, ReachTellsThemApart) {
            Case{"gact:L0", "as is", "as is", "as is", "as is"},
            Case{"gact:L1", "rotated:4", "rotated:4", "rotated:4", "rotated:4"},
            Case{"gact:L1.1", "affine:8:nearest", "affine:8:nearest", "affine:8:nearest", "affine:8:nearest"},
-           Case{"gact:L1.2", "rotated:2", "rotated:2", "rotated:2", "rotated:3"},
+           Case{"gact:L1.2", "rotated:2", "rotated:3", "rotated:2", "rotated:3"},
            Case{"gact:L4bit-swap", "rotated:4", "rotated:4", "rotated:4", "rotated:4"},
        }) {
     EXPECT_EQ(codec_at(expected.level, "convolution", "input"), expected.convolution) << expected.level;

@@ -112,8 +112,7 @@ TEST(Policy, BitsReplaceTheTwoAndMoveTheThree) {
   for (const int bits : {1, 2, 3, 4}) {
     const Policy policy("default", Bits(bits));
     EXPECT_EQ(spec_of(choose(policy, "convolution", "input")), "rotated:" + std::to_string(bits));
-    EXPECT_EQ(spec_of(choose(policy, "addmm", "mat1")), "rotated:" + std::to_string(bits));
-    EXPECT_EQ(spec_of(choose(policy, "gelu", "self")), "rotated:" + std::to_string(std::min(bits + 1, 4)));
+    EXPECT_EQ(spec_of(choose(policy, "addmm", "mat1")), "rotated:" + std::to_string(std::min(bits + 1, 4)));
   }
   EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "addmm", "mat1")), "affine:8:nearest");
   EXPECT_EQ(spec_of(choose(Policy("default", Bits(1)), "bmm", "self")), "rotated:4");
@@ -196,7 +195,7 @@ TEST(Policy, DivisionHasOptions) {
             "dual:3:block=16:size=12x12");
   const Policy all("division:all");
   EXPECT_EQ(division_of(all, "convolution", "input", kMaps), "dual:2:size=12x12");
-  EXPECT_EQ(spec_of(choose(all, "addmm", "mat1")), "rotated:2");
+  EXPECT_EQ(spec_of(choose(all, "addmm", "mat1")), "rotated:3");
   EXPECT_EQ(division_of(all, "convolution", "input", Shape::contiguous({64, 512, 1, 1})), "rotated:2");
   for (const char* preset : {"division:9", "division:size=4x4", "division:last=3", "division:nearest", "divisions",
                              "division:all:2", "division:"}) {

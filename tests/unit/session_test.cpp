@@ -170,7 +170,7 @@ TEST_F(SessionTest, SameMemoryIsKeptOnceAndDecodedOnce) {
   const Kept q = keep("addmm", "mat1", x.saved());
   const Kept k = keep("mm", "self", x.saved());
   EXPECT_EQ(q.blob, k.blob);
-  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:2", "shared"}));
+  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:3", "shared"}));
   EXPECT_EQ(restore(q, Stream(), memory).data, restore(k, Stream(), memory).data);
 }
 
@@ -189,7 +189,7 @@ TEST_F(SessionTest, ALessFaithfulBlobDoesNotServe) {
   const Kept fine = keep("_softmax", "result", x.saved());
   EXPECT_NE(fine.blob, coarse.blob);
   EXPECT_EQ(keep("gelu", "self", x.saved()).how, Keep::encoded);
-  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:2", "affine:8:nearest", "shared"}));
+  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:3", "affine:8:nearest", "shared"}));
 }
 
 TEST_F(SessionTest, CastsOfOneSourceAreOne) {
@@ -223,7 +223,7 @@ TEST_F(SessionTest, ReluLearnsAndStaysExact) {
 
 TEST_F(SessionTest, TheFirstSaverLearnsWhatTheOthersAskFor) {
   const FakeTensor x;
-  const std::vector<std::vector<std::string>> expected = {{"rotated:2", "affine:8:nearest"},
+  const std::vector<std::vector<std::string>> expected = {{"rotated:3", "affine:8:nearest"},
                                                           {"affine:8:nearest", "shared"}};
   for (const auto& step : expected) {
     session->begin_step();
@@ -332,7 +332,7 @@ TEST_F(SessionTest, WhatRunsAgainIsCountedOnceAndTeachesNobody) {
     EXPECT_EQ(memory.allocations, before);
     const Kept product = keep("addmm", "mat1", x.saved());  // of the same memory
     EXPECT_EQ(product.how, Keep::encoded);
-    EXPECT_EQ(codecs(), (std::vector<std::string>{"recomputed", "rotated:2"}));
+    EXPECT_EQ(codecs(), (std::vector<std::string>{"recomputed", "rotated:3"}));
     EXPECT_EQ(session->report().bytes_before, bytes);
   }
   EXPECT_EQ(session->live_bytes(), 0U);

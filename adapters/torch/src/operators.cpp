@@ -231,6 +231,9 @@ OperatorFacts facts_of(std::string_view op, SlotCode slot, const Frame& frame, c
     const std::int64_t channels =
         frame.tensors[0] != nullptr && frame.tensors[0]->dim() > 1 ? frame.tensors[0]->size(1) : 0;
     facts.row_elems = channels > 0 ? frame.tensors[0]->numel() / channels : 0;
+  } else if (op == "addmm" || op == "mm" || op == "linear" || op == "matmul" || op == "addbmm") {
+    facts.row_elems =
+        slot.value < frame.count ? size_along(frame.tensors[static_cast<std::size_t>(slot.value)], -1) : 0;
   } else if (op == "embedding") {
     facts.index_bound = size_along(frame.tensors[0], 0);
   } else if (op.starts_with("gather") || op.starts_with("scatter") || op.starts_with("index_")) {

@@ -183,7 +183,7 @@ Result linear(const Layer& layer, const at::Tensor& input, const at::Tensor& wei
     result = at::linear(x, w, b);
   }
   const auto node = make_node<LinearNode>();
-  if (w.requires_grad()) node->input = Input(forward, kLinear, input, x, {});
+  if (w.requires_grad()) node->input = Input(forward, kLinear, input, x, row_facts(x));
   if (x.requires_grad()) node->weight = Held(w);
   node->outputs = w.size(0);
   forward.connect(node, {x, w, b}, result);
