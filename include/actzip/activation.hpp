@@ -1,5 +1,5 @@
 // Activations whose input is encoded while they are computed, and decoded while their gradient is made: forward saves a
-// pass over memory, backward two.
+// pass over memory, backward two. Gradients behind a mask or a product are made in the same way.
 //
 // Tensors are runs of elements, dense, on the stream's device; pointers are multiples of 16. Nothing is allocated,
 // nothing waits.
@@ -40,5 +40,23 @@ void encode_activated(const CodecSpec& spec, Activation activation, const Elemen
 /// its type becomes infinite, as loss scaling needs it. Throws as above.
 void activation_backward(const CodecSpec& spec, Activation activation, const Elements& elements, ConstByteSpan src,
                          const void* y_gradient, void* x_gradient, Seed seed, const Stream& stream);
+
+/// y_gradient times `scale` times what is decoded from `src`: the gradient of a product, or of a square. Both gradients
+/// may be the same memory. Throws as above.
+void product_backward(const CodecSpec& spec, const Elements& elements, ConstByteSpan src, float scale,
+                      const void* y_gradient, void* x_gradient, Seed seed, const Stream& stream);
+
+/// Whether the functions below take these: any number of elements of f32, f16 or bf16, on CUDA.
+bool can_fuse_mask(const Elements& elements, Device device);
+
+/// y_gradient where a bit of `mask` is 1, and 0 elsewhere. `mask` is what `encode(Mask{}, ...)` makes of the result of
+/// a ReLU. Both gradients may be the same memory. Throws Error(invalid_spec) where can_fuse_mask() says no.
+void relu_backward(const Elements& elements, ConstByteSpan mask, const void* y_gradient, void* x_gradient,
+                   const Stream& stream);
+
+/// y_gradient * factor where a bit is 1, and y_gradient * 0 elsewhere, which is not 0 for what is not finite. Else as
+/// above.
+void dropout_backward(const Elements& elements, ConstByteSpan mask, float factor, const void* y_gradient,
+                      void* x_gradient, const Stream& stream);
 
 }  // namespace actzip

@@ -16,6 +16,8 @@ using codec::fail;
 constexpr std::int64_t kElemStep = 8;
 constexpr int kGroup = 256;
 
+bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
+
 const Rotated& check_elements(std::string_view call, const CodecSpec& spec, const Elements& elements,
                               const Stream& stream) {
   if (!can_fuse_activation(spec, elements, stream.device())) {
@@ -27,13 +29,25 @@ const Rotated& check_elements(std::string_view call, const CodecSpec& spec, cons
   return std::get<Rotated>(spec);
 }
 
+codec::MaskedGradientJob masked_job(std::string_view call, const Elements& elements, ConstByteSpan mask,
+                                    const void* y_gradient, void* x_gradient, const Stream& stream) {
+  if (!can_fuse_mask(elements, stream.device())) {
+    fail(ErrorCode::invalid_spec, "{}: {} elements of {} (allowed: at least one of f32, f16 or bf16, on CUDA)", call,
+         elements.count, to_string(elements.dtype));
+  }
+  codec::check_bytes(call, "mask", mask, encoded_bytes(Mask{}, elements.dtype, elements.count));
+  check_pointer(call, "the gradient of y", y_gradient);
+  check_pointer(call, "the gradient of x", x_gradient);
+  return {elements, mask.data, y_gradient, x_gradient, &stream};
+}
+
 }  // namespace
 
 bool can_fuse_activation(const CodecSpec& spec, const Elements& elements, Device device) {
   const auto* rotated = std::get_if<Rotated>(&spec);
-  const bool is_float = elements.dtype == DType::f32 || elements.dtype == DType::f16 || elements.dtype == DType::bf16;
   return device.kind == DeviceKind::cuda && cuda::has_activation() && rotated != nullptr && !rotated->mask_plane &&
-         rotated->group == GroupSize(kGroup) && is_float && elements.count > 0 && elements.count % kElemStep == 0;
+         rotated->group == GroupSize(kGroup) && is_float(elements.dtype) && elements.count > 0 &&
+         elements.count % kElemStep == 0;
 }
 
 void encode_activated(const CodecSpec& spec, Activation activation, const Elements& elements, const void* x, void* y,
@@ -53,6 +67,30 @@ void activation_backward(const CodecSpec& spec, Activation activation, const Ele
   cuda::activation_backward(
       rotated, activation,
       codec::decode_run(kCall, rotated, elements.dtype, elements.count, src, x_gradient, seed, stream), y_gradient);
+}
+
+void product_backward(const CodecSpec& spec, const Elements& elements, ConstByteSpan src, float scale,
+                      const void* y_gradient, void* x_gradient, Seed seed, const Stream& stream) {
+  constexpr std::string_view kCall = "product_backward";
+  const Rotated& rotated = check_elements(kCall, spec, elements, stream);
+  check_pointer(kCall, "the gradient of y", y_gradient);
+  cuda::product_backward(
+      rotated, scale, codec::decode_run(kCall, rotated, elements.dtype, elements.count, src, x_gradient, seed, stream),
+      y_gradient);
+}
+
+bool can_fuse_mask(const Elements& elements, Device device) {
+  return device.kind == DeviceKind::cuda && cuda::has_activation() && is_float(elements.dtype) && elements.count > 0;
+}
+
+void relu_backward(const Elements& elements, ConstByteSpan mask, const void* y_gradient, void* x_gradient,
+                   const Stream& stream) {
+  cuda::relu_backward(masked_job("relu_backward", elements, mask, y_gradient, x_gradient, stream));
+}
+
+void dropout_backward(const Elements& elements, ConstByteSpan mask, float factor, const void* y_gradient,
+                      void* x_gradient, const Stream& stream) {
+  cuda::dropout_backward(masked_job("dropout_backward", elements, mask, y_gradient, x_gradient, stream), factor);
 }
 
 }  // namespace actzip

@@ -41,10 +41,17 @@ codec::DecodeJob decode_job(std::string_view call, const CodecSpec& spec, const 
                            stream);
 }
 
-codec::DenormalizedJob norm_job(std::string_view call, const codec::DecodeJob& decode, std::int64_t channels,
-                                Normalization norm, const std::byte* positive) {
-  check_pointer(call, "the normalization", norm.data);
-  return {.decode = decode, .channels = channels, .norm = {norm, channels}, .positive = positive};
+/// The numbers that each of its users needs.
+void check_norm(std::string_view call, const Normalization& norm) {
+  check_pointer(call, "the mean", norm.mean);
+  check_pointer(call, "the inverse deviation", norm.inverse_deviation);
+}
+
+/// Those that the result needs.
+void check_affine(std::string_view call, const Normalization& norm) {
+  check_norm(call, norm);
+  check_pointer(call, "the weight", norm.weight);
+  check_pointer(call, "the bias", norm.bias);
 }
 
 }  // namespace
@@ -75,38 +82,41 @@ void measure_batch(const CodecSpec& spec, const ChannelRows& shape, const void* 
 
 std::size_t sign_plane_bytes(const ChannelRows& shape) { return encoded_bytes(Mask{}, shape.dtype, shape.elems()); }
 
-void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const void* x, Normalization norm, void* y,
-                       ByteSpan dst, std::byte* positive, Seed seed, const Stream& stream) {
+void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const void* x, const Normalization& norm,
+                       void* y, ByteSpan dst, std::byte* positive, Seed seed, const Stream& stream) {
   constexpr std::string_view kCall = "encode_normalized";
   const Rotated& rotated = check_shape(kCall, spec, shape, stream);
   check_pointer(kCall, "y", y);
-  check_pointer(kCall, "the normalization", norm.data);
+  check_affine(kCall, norm);
   cuda::encode_normalized(
       rotated, {.encode = codec::encode_run(kCall, rotated, shape.dtype, shape.elems(), x, dst, seed, stream),
                 .channels = shape.channels,
-                .norm = {norm, shape.channels},
+                .norm = norm,
                 .y = y,
                 .positive = positive});
 }
 
-void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm, void* y,
-                       const std::byte* positive, Seed seed, const Stream& stream) {
+void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, const Normalization& norm,
+                       void* y, const std::byte* positive, Seed seed, const Stream& stream) {
   constexpr std::string_view kCall = "decode_normalized";
   const auto decode = decode_job(kCall, spec, shape, src, y, seed, stream);
-  cuda::decode_normalized(std::get<Rotated>(spec), norm_job(kCall, decode, shape.channels, norm, positive));
+  check_affine(kCall, norm);
+  cuda::decode_normalized(std::get<Rotated>(spec), {decode, shape.channels, norm, positive});
 }
 
-void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, Normalization norm,
-                         const BatchNormGradients& gradients, const std::byte* positive, ByteSpan workspace, Seed seed,
-                         const Stream& stream) {
+void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, NormValues values,
+                         const Normalization& norm, const BatchNormGradients& gradients, const std::byte* positive,
+                         ByteSpan workspace, Seed seed, const Stream& stream) {
   constexpr std::string_view kCall = "batch_norm_backward";
   const auto decode = decode_job(kCall, spec, shape, src, gradients.x, seed, stream);
-  const auto job = norm_job(kCall, decode, shape.channels, norm, positive);
+  check_norm(kCall, norm);
+  if (norm.weight != nullptr) check_pointer(kCall, "the weight", norm.weight);
   check_pointer(kCall, "the gradient of y", gradients.y);
   check_pointer(kCall, "the gradient of the weight", gradients.weight);
   check_pointer(kCall, "the gradient of the bias", gradients.bias);
   check_bytes(kCall, "workspace", workspace, batch_norm_workspace_bytes(shape));
-  cuda::batch_norm_backward(std::get<Rotated>(spec), job, gradients, reinterpret_cast<float*>(workspace.data));
+  cuda::batch_norm_backward(std::get<Rotated>(spec), {decode, shape.channels, norm, positive}, values, gradients,
+                            reinterpret_cast<float*>(workspace.data));
 }
 
 void decode_row_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, const RowNorm& norm,

@@ -10,37 +10,23 @@
 
 namespace actzip::codec {
 
-/// The four numbers of each channel in a Normalization.
-struct ChannelNumbers {
-  const float* weight;
-  const float* bias;
-  const float* mean;
-  const float* inverse_deviation;
-
-  ChannelNumbers(Normalization norm, std::int64_t channels)
-      : weight(norm.data),
-        bias(norm.data + channels),
-        mean(norm.data + 2 * channels),
-        inverse_deviation(norm.data + 3 * channels) {}
-};
-
 /// The three numbers of each channel by which the gradient of the input is made.
 struct GradientNumbers {
   static constexpr std::int64_t kCount = 3;
 
   float* by_gradient;
-  float* by_normal;
+  float* by_value;
   float* constant;
 
   GradientNumbers(float* data, std::int64_t channels)
-      : by_gradient(data), by_normal(data + channels), constant(data + 2 * channels) {}
+      : by_gradient(data), by_value(data + channels), constant(data + 2 * channels) {}
 };
 
 /// An encoding whose source is a batch norm's input.
 struct NormalizedJob {
   EncodeJob encode;
   std::int64_t channels;
-  ChannelNumbers norm;
+  Normalization norm;
   void* y;
   std::byte* positive;  ///< or null
 };
@@ -49,7 +35,7 @@ struct NormalizedJob {
 struct DenormalizedJob {
   DecodeJob decode;
   std::int64_t channels;
-  ChannelNumbers norm;
+  Normalization norm;
   const std::byte* positive;  ///< or null
 };
 

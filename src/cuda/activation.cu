@@ -1,4 +1,4 @@
-// Activations on CUDA: an encoding whose source also computes them, and a decoding whose target is their gradient.
+// Activations on CUDA: an encoding whose source also computes them, and decodings whose target is a gradient.
 #include <cstdint>
 #include <type_traits>
 
@@ -80,21 +80,6 @@ template <class Functions>
 template <DType Type>
 using FunctionsFor = std::conditional_t<Type == DType::f32, Exact, Fast>;
 
-/// Numbers as elements; what is too large becomes infinite.
-template <DType Type>
-[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rounded(const float (&values)[kChunk]) {
-  Chunk<Storage<Type>> chunk;
-  if constexpr (Type == DType::f16) {
-#pragma unroll
-    for (int k = 0; k < kChunk / 2; ++k) {
-      chunk.w[k] = as_word(__floats2half2_rn(values[2 * k], values[2 * k + 1]));
-    }
-  } else {
-    narrow<Type>(values, chunk.w);
-  }
-  return chunk;
-}
-
 /// The source of an encoding: what was loaded is encoded as it is, and the activation of it stored.
 template <DType Type>
 class ActivatingSource : public DenseAccess<Storage<Type>> {
@@ -118,15 +103,28 @@ class ActivatingSource : public DenseAccess<Storage<Type>> {
   Activation activation_;
 };
 
-/// The target of a decoding: the gradient of what was decoded.
+/// What a gradient is multiplied by on its way to an activation's input.
 template <DType Type>
+struct ActivationSlope {
+  Activation activation;
+  [[nodiscard]] __device__ float of(float x) const { return value_and_slope<FunctionsFor<Type>>(activation, x).slope; }
+};
+
+/// The same to the other factor of a product.
+struct OtherFactor {
+  float scale;
+  [[nodiscard]] __device__ float of(float x) const { return scale * x; }
+};
+
+/// The target of a decoding: a gradient times the slope at what was decoded.
+template <DType Type, class Slope>
 class GradientTarget {
  public:
   static constexpr bool kDense = true;
   static constexpr int kBlocksOfMultiprocessor = 8;  ///< for the gradient in registers
 
-  GradientTarget(void* x_gradient, const void* y_gradient, Activation activation)
-      : x_gradient_(x_gradient, {}), y_gradient_(y_gradient, {}), activation_(activation) {}
+  GradientTarget(void* x_gradient, const void* y_gradient, Slope slope)
+      : x_gradient_(x_gradient, {}), y_gradient_(y_gradient, {}), slope_(slope) {}
 
   __device__ void store_full(std::int64_t first, int offset, const Chunk<Storage<Type>>& x) const {
     x_gradient_.store_full(first, offset, gradient(first + offset, x));
@@ -140,16 +138,21 @@ class GradientTarget {
     const Chunk<Storage<Type>> above = y_gradient_.load(first, kChunk);
     float values[kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      values[i] = widen<Type>(above, i) * value_and_slope<FunctionsFor<Type>>(activation_, widen<Type>(x, i)).slope;
-    }
+    for (int i = 0; i < kChunk; ++i) values[i] = widen<Type>(above, i) * slope_.of(widen<Type>(x, i));
     return rounded<Type>(values);
   }
 
   DenseAccess<Storage<Type>> x_gradient_;
   DenseAccess<Storage<Type>> y_gradient_;
-  Activation activation_;
+  Slope slope_;
 };
+
+template <DType Type, int Bits, class Slope>
+void decode_to_gradient(const Rotated& spec, const codec::DecodeJob& job, const void* y_gradient, Slope slope) {
+  using Target = GradientTarget<Type, Slope>;
+  launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.geometry), *job.stream,
+         rotated_buffer(spec, job, job.src), Target(job.dst.data, y_gradient, slope), KernelSeed(job.seed));
+}
 
 }  // namespace
 
@@ -167,9 +170,13 @@ void encode_activated(const Rotated& spec, Activation activation, const codec::E
 void activation_backward(const Rotated& spec, Activation activation, const codec::DecodeJob& job,
                          const void* y_gradient) {
   with_type_and_bits<format::kMaxRotatedBits>(job.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
-    using Target = GradientTarget<Type>;
-    launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.geometry), *job.stream,
-           rotated_buffer(spec, job, job.src), Target(job.dst.data, y_gradient, activation), KernelSeed(job.seed));
+    decode_to_gradient<Type, Bits>(spec, job, y_gradient, ActivationSlope<Type>{activation});
+  });
+}
+
+void product_backward(const Rotated& spec, float scale, const codec::DecodeJob& job, const void* y_gradient) {
+  with_type_and_bits<format::kMaxRotatedBits>(job.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
+    decode_to_gradient<Type, Bits>(spec, job, y_gradient, OtherFactor{scale});
   });
 }
 

@@ -14,8 +14,8 @@ void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParam
                    float* workspace, const Stream& stream);
 void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job);
 void decode_normalized(const Rotated& spec, const codec::DenormalizedJob& job);
-void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, const BatchNormGradients& gradients,
-                         float* workspace);
+void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, NormValues values,
+                         const BatchNormGradients& gradients, float* workspace);
 /// A norm of rows.
 void decode_row_normalized(const Rotated& spec, const codec::DecodeJob& job, std::int64_t channels,
                            const RowNorm& norm);

@@ -95,7 +95,7 @@ template <DType Type>
 
 /// The result of a norm, from normal values.
 template <DType Type>
-[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> with_weight(const codec::ChannelNumbers& norm,
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> with_weight(const Normalization& norm,
                                                                           std::uint32_t channel,
                                                                           float (&values)[kChunk]) {
   float weight[kChunk];
@@ -142,7 +142,7 @@ class NormalizingSource : public DenseAccess<Storage<Type>> {
  private:
   DenseAccess<Storage<Type>> y_;
   Channels channels_;
-  codec::ChannelNumbers norm_;
+  Normalization norm_;
   std::byte* positive_;
 };
 
@@ -181,7 +181,7 @@ class MappedTarget {
 
 /// The output of a batch norm and a ReLU.
 struct OutputMap {
-  codec::ChannelNumbers norm;
+  Normalization norm;
 
   template <DType Type>
   [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
@@ -195,7 +195,7 @@ struct OutputMap {
   }
 };
 
-/// The gradient of the input: a multiple of the output's, one of the normal value, and a constant.
+/// The gradient of the input: a multiple of the output's, one of the value that was encoded, and a constant.
 struct GradientMap {
   const void* y_gradient;
   codec::GradientNumbers numbers;
@@ -206,15 +206,15 @@ struct GradientMap {
     Chunk<Storage<Type>> gradient = load_whole<Type>(y_gradient, at.element);
     keep_masked<Type>(gradient, mask);
     float by_gradient[kChunk];
-    float by_normal[kChunk];
+    float by_value[kChunk];
     float constant[kChunk];
     load_channels(numbers.by_gradient, at.channel, by_gradient);
-    load_channels(numbers.by_normal, at.channel, by_normal);
+    load_channels(numbers.by_value, at.channel, by_value);
     load_channels(numbers.constant, at.channel, constant);
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      values[i] = fmaf(widen<Type>(gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_normal[i], constant[i]));
+      values[i] = fmaf(widen<Type>(gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_value[i], constant[i]));
     }
     Chunk<Storage<Type>> result;
     narrow<Type>(values, result.w);

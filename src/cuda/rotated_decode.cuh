@@ -49,17 +49,4 @@ template <DType Type, int Bits>
   return chunk;
 }
 
-/// Sets the elements whose bit of `mask` is 0 to 0.
-template <DType Type>
-__device__ __forceinline__ void keep_masked(Chunk<Storage<Type>>& chunk, std::uint32_t mask) {
-  if constexpr (Type == DType::f32) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) chunk.w[i] &= 0U - ((mask >> i) & 1U);
-  } else {
-    const std::uint32_t apart = mask | mask << 15;  // the bits of a pair 16 apart; the product makes them as wide as it
-#pragma unroll
-    for (int k = 0; k < 4; ++k) chunk.w[k] &= ((apart >> 2 * k) & 0x00010001U) * 0xffffU;
-  }
-}
-
 }  // namespace actzip::cuda

@@ -50,7 +50,7 @@ void measure_batch(const ChannelRows& /*shape*/, const void* /*x*/, const BatchN
 }
 void encode_normalized(const Rotated& /*spec*/, const codec::NormalizedJob& /*job*/) { unavailable(); }
 void decode_normalized(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/) { unavailable(); }
-void batch_norm_backward(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/,
+void batch_norm_backward(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/, NormValues /*values*/,
                          const BatchNormGradients& /*gradients*/, float* /*workspace*/) {
   unavailable();
 }
@@ -68,6 +68,12 @@ void activation_backward(const Rotated& /*spec*/, Activation /*activation*/, con
                          const void* /*y_gradient*/) {
   unavailable();
 }
+void product_backward(const Rotated& /*spec*/, float /*scale*/, const codec::DecodeJob& /*job*/,
+                      const void* /*y_gradient*/) {
+  unavailable();
+}
+void relu_backward(const codec::MaskedGradientJob& /*job*/) { unavailable(); }
+void dropout_backward(const codec::MaskedGradientJob& /*job*/, float /*factor*/) { unavailable(); }
 
 }  // namespace cuda
 }  // namespace actzip

@@ -243,4 +243,32 @@ class TileStats {
   Stats own_ = {};
 };
 
+/// Numbers as elements; what is too large becomes infinite.
+template <DType Type>
+[[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rounded(const float (&values)[kChunk]) {
+  Chunk<Storage<Type>> chunk;
+  if constexpr (Type == DType::f16) {
+#pragma unroll
+    for (int k = 0; k < kChunk / 2; ++k) {
+      chunk.w[k] = as_word(__floats2half2_rn(values[2 * k], values[2 * k + 1]));
+    }
+  } else {
+    narrow<Type>(values, chunk.w);
+  }
+  return chunk;
+}
+
+/// Sets the elements whose bit of `mask` is 0 to 0.
+template <DType Type>
+__device__ __forceinline__ void keep_masked(Chunk<Storage<Type>>& chunk, std::uint32_t mask) {
+  if constexpr (Type == DType::f32) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) chunk.w[i] &= 0U - ((mask >> i) & 1U);
+  } else {
+    const std::uint32_t apart = mask | mask << 15;  // the bits of a pair 16 apart; the product makes them as wide as it
+#pragma unroll
+    for (int k = 0; k < 4; ++k) chunk.w[k] &= ((apart >> 2 * k) & 0x00010001U) * 0xffffU;
+  }
+}
+
 }  // namespace actzip::cuda

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "actzip/codec.hpp"
@@ -109,6 +110,57 @@ void check_backward(Activation activation, const Elements& elements, int bits) {
   }
 }
 
+/// The same bytes as those of the values that decode() gives, multiplied and rounded once: twice them is exact.
+void check_product(const Elements& elements, int bits) {
+  const CodecSpec spec = Rotated{.bits = Bits(bits)};
+  Harness harness(kDevice);
+  const Bytes bytes = harness.encode(spec, dense(elements.dtype, input(elements.count)), {.seed = kSeed});
+  const Values decoded =
+      to_values(elements.dtype, harness.decode(spec, bytes, elements.dtype, line(elements.count), {.seed = kSeed}));
+  DeviceBuffer encoded(kDevice, bytes.size());
+  encoded.write(0, bytes);
+  const Values factors = stored(elements.dtype, gaussian(elements.count, 9));
+  DeviceBuffer product = on_device(elements.dtype, factors);
+  OwnedStream stream(kDevice);
+  product_backward(spec, elements, {encoded.data(), encoded.size(), kDevice}, 2.0F, product.data(), product.data(),
+                   Seed(kSeed), stream.get());
+  stream.synchronize();
+  Values expected(decoded.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = 2.0 * decoded[i] * factors[i];
+  ASSERT_EQ(product.read(0, product.size()), to_bytes(elements.dtype, expected));
+}
+
+/// Gradients behind the mask of a ReLU (no factor) or a dropout, in their own place.
+void check_masked(const Elements& elements, std::optional<float> factor) {
+  Values values = gaussian(elements.count, 4);
+  Harness harness(kDevice);
+  const Bytes mask = harness.encode(Mask{}, dense(elements.dtype, values));
+  DeviceBuffer encoded(kDevice, mask.size());
+  encoded.write(0, mask);
+  Values gradients = gaussian(elements.count, 9);
+  for (std::size_t i = 0; i < gradients.size(); i += 5) gradients[i] = std::numeric_limits<double>::infinity();
+  DeviceBuffer gradient = on_device(elements.dtype, gradients);
+  OwnedStream stream(kDevice);
+  const ConstByteSpan bits(encoded.data(), encoded.size(), kDevice);
+  if (factor) {
+    dropout_backward(elements, bits, *factor, gradient.data(), gradient.data(), stream.get());
+  } else {
+    relu_backward(elements, bits, gradient.data(), gradient.data(), stream.get());
+  }
+  stream.synchronize();
+  const Values given = stored(elements.dtype, gradients);
+  const Values result = to_values(elements.dtype, gradient.read(0, gradient.size()));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const bool is_on = values[i] > 0.0;
+    const double wanted = factor ? given[i] * (is_on ? *factor : 0.0F) : is_on ? given[i] : 0.0;
+    if (std::isnan(wanted)) {
+      ASSERT_TRUE(std::isnan(result[i])) << i;
+    } else {
+      ASSERT_EQ(result[i], stored(elements.dtype, Values{wanted})[0]) << i;
+    }
+  }
+}
+
 class FusedActivation : public CudaTest {};
 
 TEST_F(FusedActivation, does_what_the_formula_says) {
@@ -128,6 +180,23 @@ TEST_F(FusedActivation, does_what_the_formula_says) {
 TEST_F(FusedActivation, takes_every_width_in_backward) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (int bits = 1; bits <= 4; ++bits) check_backward(Activation::gelu, {4096, dtype}, bits);
+  }
+}
+
+TEST_F(FusedActivation, multiplies_what_it_decodes) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const std::int64_t count : {8, 1016, 1024, 70'000}) {
+      for (int bits = 1; bits <= 4; ++bits) check_product({count, dtype}, bits);
+    }
+  }
+}
+
+TEST_F(FusedActivation, lets_gradients_through_a_mask) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const std::int64_t count : {1, 7, 8, 1000, 1024, 70'001}) {
+      check_masked({count, dtype}, std::nullopt);
+      check_masked({count, dtype}, 1.0F / 0.9F);
+    }
   }
 }
 
@@ -165,6 +234,12 @@ TEST(ActivationCalls, refuses_what_it_does_not_take) {
         activation_backward(Rotated{.bits = Bits(2)}, Activation::gelu, {16, DType::bf16}, {}, nullptr, nullptr,
                             Seed(1), Stream());
       });
+  EXPECT_FALSE(can_fuse_mask({8, DType::f32}, Device::cpu()));
+  EXPECT_FALSE(can_fuse_mask({0, DType::f32}, kDevice));
+  EXPECT_FALSE(can_fuse_mask({8, DType::boolean}, kDevice));
+  test::expect_error(ErrorCode::invalid_spec,
+                     "relu_backward: 16 elements of bf16 (allowed: at least one of f32, f16 or bf16, on CUDA)",
+                     [&] { relu_backward({16, DType::bf16}, {}, nullptr, nullptr, Stream()); });
 }
 
 }  // namespace

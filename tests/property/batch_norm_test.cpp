@@ -40,6 +40,7 @@ class Layer {
         gradient_(filled(shape.dtype, gaussian(shape.elems(), 4))),
         y_(kDevice, bytes()),
         encoded_(kDevice, encoded_bytes(spec, shape.dtype, shape.elems())),
+        encoded_input_(kDevice, encoded_.size()),
         positive_(kDevice, sign_plane_bytes(shape)),
         norm_(kDevice, static_cast<std::size_t>(4 * shape.channels) * 4) {
     weight_ = channel_numbers(7, 1.0, 0.3);
@@ -47,6 +48,7 @@ class Layer {
     measure();
     encoded_.fill(0xA5);
     positive_.fill(0xA5);
+    encoded_input_.write(0, Harness(kDevice).encode(spec, dense(shape.dtype, inputs()), {.seed = kSeed}));
   }
 
   /// `plain`: without weight and bias.
@@ -73,8 +75,8 @@ class Layer {
   [[nodiscard]] Values decoded(bool with_mask) {
     DeviceBuffer target(kDevice, bytes());
     target.fill(0xA5);
-    decode_normalized(spec_, shape_, encoded(), norm(), target.data(), with_mask ? positive_.data() : nullptr,
-                      Seed(kSeed), stream_.get());
+    decode_normalized(spec_, shape_, encoded(NormValues::normal), norm(), target.data(),
+                      with_mask ? positive_.data() : nullptr, Seed(kSeed), stream_.get());
     stream_.synchronize();
     return to_values(shape_.dtype, target.read(0, bytes()));
   }
@@ -84,7 +86,7 @@ class Layer {
     Values weight;
     Values bias;
   };
-  [[nodiscard]] Gradients backward(bool with_mask) {
+  [[nodiscard]] Gradients backward(bool with_mask, NormValues values) {
     DeviceBuffer x(kDevice, bytes());
     DeviceBuffer weight(kDevice, static_cast<std::size_t>(shape_.channels) * 4);
     DeviceBuffer bias(kDevice, weight.size());
@@ -92,7 +94,7 @@ class Layer {
     x.fill(0xA5);
     workspace.fill(0xFF);  // NaN
     batch_norm_backward(
-        spec_, shape_, encoded(), norm(),
+        spec_, shape_, encoded(values), values, norm(),
         {gradient_.data(), x.data(), reinterpret_cast<float*>(weight.data()), reinterpret_cast<float*>(bias.data())},
         with_mask ? positive_.data() : nullptr, {workspace.data(), workspace.size(), kDevice}, Seed(kSeed),
         stream_.get());
@@ -101,9 +103,14 @@ class Layer {
             f32_values(bias, shape_.channels)};
   }
 
-  /// The same by the formula, from normal values as decode() gives them.
-  [[nodiscard]] Gradients expected(bool with_mask) const {
-    const Values normal = restored();
+  /// The same by the formula, from what decode() gives.
+  [[nodiscard]] Gradients expected(bool with_mask, NormValues values) const {
+    Values normal = restored(values);
+    if (values == NormValues::input) {
+      for (std::size_t i = 0; i < normal.size(); ++i) {
+        normal[i] = normalized(normal[i], i % static_cast<std::size_t>(shape_.channels));
+      }
+    }
     const Values dy = to_values(shape_.dtype, gradient_.read(0, bytes()));
     const Values y = outputs();
     const auto channels = static_cast<std::size_t>(shape_.channels);
@@ -125,7 +132,7 @@ class Layer {
   }
 
   [[nodiscard]] Values expected_outputs(bool with_mask) const {
-    Values values = restored();
+    Values values = restored(NormValues::normal);
     const Values y = outputs();
     for (std::size_t i = 0; i < values.size(); ++i) {
       const bool counts = !with_mask || y[i] > 0.0;
@@ -185,9 +192,12 @@ class Layer {
     for (double& value : values) value = middle + spread * std::tanh(value);
     return stored(DType::f32, values);
   }
-  [[nodiscard]] Values restored() const {
+  [[nodiscard]] Values restored(NormValues values) const {
     Harness harness(kDevice);
-    return to_values(DType::f32, harness.decode(spec_, encoding(), DType::f32, line(shape_.elems()), {.seed = kSeed}));
+    const ConstByteSpan bytes = encoded(values);
+    const DeviceBuffer& buffer = values == NormValues::input ? encoded_input_ : encoded_;
+    return to_values(DType::f32, harness.decode(spec_, buffer.read(0, bytes.size), DType::f32, line(shape_.elems()),
+                                                {.seed = kSeed}));
   }
   [[nodiscard]] double inverse_deviation(std::size_t channel) const {
     return 1.0 / std::sqrt(variance_[channel] + kEpsilon);
@@ -198,8 +208,11 @@ class Layer {
   [[nodiscard]] std::size_t bytes() const {
     return static_cast<std::size_t>(shape_.elems()) * dtype_bytes(shape_.dtype);
   }
-  [[nodiscard]] Normalization norm() const { return {reinterpret_cast<const float*>(norm_.data())}; }
-  [[nodiscard]] ConstByteSpan encoded() const { return {encoded_.data(), encoded_.size(), kDevice}; }
+  [[nodiscard]] Normalization norm() const { return {reinterpret_cast<const float*>(norm_.data()), shape_.channels}; }
+  [[nodiscard]] ConstByteSpan encoded(NormValues values) const {
+    const DeviceBuffer& buffer = values == NormValues::input ? encoded_input_ : encoded_;
+    return {buffer.data(), buffer.size(), kDevice};
+  }
 
   ChannelRows shape_;
   CodecSpec spec_;
@@ -207,6 +220,7 @@ class Layer {
   DeviceBuffer gradient_;
   DeviceBuffer y_;
   DeviceBuffer encoded_;
+  DeviceBuffer encoded_input_;  ///< by encode(), of x itself
   DeviceBuffer positive_;
   DeviceBuffer norm_;
   OwnedStream stream_{kDevice};
@@ -254,13 +268,15 @@ void check_layer(const ChannelRows& shape, int bits) {
   for (const bool with_mask : {false, true}) {
     // A decoded number is rounded to the type of the target before it is scaled.
     expect_near(layer.decoded(with_mask), layer.expected_outputs(with_mask), 2.0 * rounding, 4.0, "decoded");
-    const Layer::Gradients found = layer.backward(with_mask);
-    const Layer::Gradients wanted = layer.expected(with_mask);
-    const double sums = std::sqrt(static_cast<double>(shape.rows));
-    expect_near(found.weight, wanted.weight, 1e-3, sums, "weight");
-    expect_near(found.bias, wanted.bias, 1e-5, sums, "bias");
-    expect_near(found.x, wanted.x, 2.0 * rounding + 1e-3, 4.0, "x");
-    ASSERT_EQ(found.weight, layer.backward(with_mask).weight);
+    for (const NormValues values : {NormValues::normal, NormValues::input}) {
+      const Layer::Gradients found = layer.backward(with_mask, values);
+      const Layer::Gradients wanted = layer.expected(with_mask, values);
+      const double sums = std::sqrt(static_cast<double>(shape.rows));
+      expect_near(found.weight, wanted.weight, 1e-3, sums, "weight");
+      expect_near(found.bias, wanted.bias, 1e-5, sums, "bias");
+      expect_near(found.x, wanted.x, 2.0 * rounding + 1e-3, 4.0, "x");
+      ASSERT_EQ(found.weight, layer.backward(with_mask, values).weight);
+    }
   }
 }
 

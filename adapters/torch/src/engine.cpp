@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actzip/torch.hpp"
+#include "encoded_tensor.hpp"
 #include "operators.hpp"
 
 namespace actzip::torch {
@@ -29,7 +30,7 @@ class Hooks final : public SavedVariableHooks {
     packed_ = session_->pack(tensor);
     session_.reset();
   }
-  at::Tensor call_unpack_hook() override { return packed_.unpack_as_tried(); }
+  at::Tensor call_unpack_hook() override { return for_current_node(packed_); }
 
  private:
   std::shared_ptr<SessionImpl> session_;  ///< until it has packed: a session may be gone before backward
@@ -102,6 +103,7 @@ void install_engine() {
   static const bool installed = [] {
     g_engine = new ForwardingEngine(Engine::get_default_engine());  // never destroyed, as torch's own
     ::torch::autograd::set_default_engine_stub([]() -> Engine& { return *g_engine; });
+    install_encoded_tensors();
     return true;
   }();
   (void)installed;

@@ -47,6 +47,9 @@ class Packed {
   /// The bytes themselves, of the source if it is derived; on the current stream. Requires is_encoded().
   [[nodiscard]] Encoding encoding() const;
   [[nodiscard]] c10::Device device() const { return device_; }
+  /// Of what unpack() gives, unless it is kept as it is.
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+  [[nodiscard]] c10::ScalarType type() const { return type_; }
   /// Memory for what unpack() would give. Not for what is kept as it is.
   [[nodiscard]] at::Tensor empty_restored() const { return empty_restored(type_); }
   /// The same of another type.

@@ -14,6 +14,7 @@
 #include <ATen/ops/threshold_backward.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
+#include "encoded_tensor.hpp"
 #include "fused_activation.hpp"
 #include "recipe.hpp"
 
@@ -46,7 +47,9 @@ class PointwiseNode final : public LayerNode {
   Packed saved;
 
  private:
-  variable_list backward(const at::Tensor& gradient) override { return {function_(gradient, saved.unpack_as_tried())}; }
+  variable_list backward(const at::Tensor& gradient) override {
+    return {function_(gradient, for_known_operator(saved))};
+  }
   void release() override { saved = {}; }
 
   Function function_;
@@ -72,11 +75,11 @@ Result from_input(Forward& forward, const OperatorInfo& op, const at::Tensor& in
   return result;
 }
 
-/// The same, in one pass with encoding and decoding where that is possible.
+/// The same, in one pass with encoding where that is possible.
 template <class Run, class Function>
 Result fused(Forward& forward, const OperatorInfo& op, Activation activation, const at::Tensor& input, const Run& run,
              const char* name, Function function) {
-  const auto node = make_node<FusedActivationNode<Function>>(name, activation, std::move(function));
+  const auto node = pointwise_node(name, std::move(function));
   ActivatingEncoder encoder(activation, input);
   node->saved = forward.keep(op, {0}, input, {}, {.encoder = &encoder});
   if (!encoder.result.defined()) {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "batch_norm_kernels.hpp"
 #include "convert.hpp"
 #include "memory.hpp"
 #include "recipe.hpp"
@@ -22,35 +23,6 @@
 namespace actzip::torch::layers {
 
 namespace {
-
-/// Channels side by side, nothing between them; in which order the rows lie does not matter.
-ChannelRows rows_of(const at::Tensor& tensor) {
-  const auto dtype = to_dtype(tensor.scalar_type());
-  const bool fits = dtype && tensor.dim() >= 2 && tensor.size(1) > 0 && tensor.stride(1) == 1 &&
-                    tensor.is_non_overlapping_and_dense() && is_aligned(tensor);
-  if (!fits) return {};
-  return {tensor.numel() / tensor.size(1), tensor.size(1), *dtype};
-}
-
-/// f32 numbers on the device of `like`, or nothing.
-bool are_plain(const at::Tensor& numbers, const at::Tensor& like) {
-  return !numbers.defined() ||
-         (numbers.scalar_type() == at::kFloat && numbers.is_contiguous() && numbers.device() == like.device());
-}
-
-const float* floats(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr; }
-float* mutable_floats(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr;
-}
-
-ByteSpan bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes(), to_device(tensor.device())};
-}
-
-at::Tensor workspace_for(const ChannelRows& shape, const at::TensorOptions& options) {
-  const auto bytes = static_cast<std::int64_t>(batch_norm_workspace_bytes(shape));
-  return at::empty({bytes}, options.dtype(at::kByte));
-}
 
 /// The plane that kernels read; null without a mask.
 const std::byte* plane_of(const std::optional<Encoding>& mask) { return mask ? mask->bytes.data : nullptr; }
@@ -79,11 +51,13 @@ std::optional<Encodings> encodings(const FusedNorm& norm, const Packed& input, c
 
 }  // namespace
 
+Normalization FusedNorm::normalization() const { return {floats(numbers), shape.channels}; }
+
 at::Tensor FusedNorm::result(const Packed& input, const std::optional<Packed>& mask) const {
   const auto found = encodings(*this, input, mask);
   if (!found) return {};
   const at::Tensor values = input.empty_restored();
-  decode_normalized(found->input.spec, shape, found->input.bytes, {floats(numbers)}, values.mutable_data_ptr(),
+  decode_normalized(found->input.spec, shape, found->input.bytes, normalization(), values.mutable_data_ptr(),
                     plane_of(found->mask), found->input.seed, current_stream(values.device()));
   return values;
 }
@@ -120,7 +94,7 @@ bool NormalizingEncoder::encode(const CodecSpec& spec, ByteSpan dst, Seed seed, 
   if (with_signs_) {
     signs = at::empty({static_cast<std::int64_t>(sign_plane_bytes(norm.shape))}, plain_options.dtype(at::kByte));
   }
-  encode_normalized(spec, norm.shape, input_.const_data_ptr(), {floats(norm.numbers)}, result.mutable_data_ptr(), dst,
+  encode_normalized(spec, norm.shape, input_.const_data_ptr(), norm.normalization(), result.mutable_data_ptr(), dst,
                     signs.defined() ? bytes_of(signs).data : nullptr, seed, stream);
   return true;
 }
@@ -150,19 +124,11 @@ variable_list FusedBatchNormNode::backward(const at::Tensor& gradient) {
   const c10::OptionalDeviceGuard guard(norm.numbers.device());
   const at::Tensor from_above = laid_out(gradient, sizes_, strides_, options_);
   const at::Tensor for_input = at::empty_strided(sizes_, strides_, options_);
-  const at::Tensor for_parameters = at::empty({2, norm.shape.channels}, norm.numbers.options());
-  const at::Tensor workspace = workspace_for(norm.shape, options_);
-  at::Tensor for_weight = for_parameters.select(0, 0);
-  at::Tensor for_bias = for_parameters.select(0, 1);
-  batch_norm_backward(found->input.spec, norm.shape, found->input.bytes, {floats(norm.numbers)},
-                      {.y = from_above.const_data_ptr(),
-                       .x = for_input.mutable_data_ptr(),
-                       .weight = mutable_floats(for_weight),
-                       .bias = mutable_floats(for_bias)},
-                      plane_of(found->mask), bytes_of(workspace), found->input.seed,
-                      current_stream(for_input.device()));
+  auto [for_x, for_weight, for_bias] = gradients_of({found->input, NormValues::normal, norm.shape, norm.normalization(),
+                                                     plane_of(found->mask), from_above, for_input});
   (void)weight_.get();  // complains if it was modified
-  return {for_input, needs(1) ? std::move(for_weight) : at::Tensor(), needs(2) ? std::move(for_bias) : at::Tensor()};
+  return {std::move(for_x), needs(1) ? std::move(for_weight) : at::Tensor(),
+          needs(2) ? std::move(for_bias) : at::Tensor()};
 }
 
 /// Where noise is tried out, or what is kept is no encoding that kernels take.

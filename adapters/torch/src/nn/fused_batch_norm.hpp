@@ -18,6 +18,8 @@ struct FusedNorm {
   ChannelRows shape;
   at::Tensor numbers;  ///< of the Normalization: a row each for weight, bias, mean and inverse deviation
 
+  [[nodiscard]] Normalization normalization() const;
+
   /// The result of the norm, 0 where `mask` says so; undefined if what is kept is no encoding that kernels take.
   [[nodiscard]] at::Tensor result(const Packed& input, const std::optional<Packed>& mask) const;
   /// The same of normal values, which is what is kept, by torch's operators.

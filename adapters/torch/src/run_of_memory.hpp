@@ -1,4 +1,4 @@
-// Tensors as kernels of fused layers take them: a run of memory that begins at a multiple of 16.
+// Tensors as kernels that do more than decode take them: a run of memory that begins at a multiple of 16.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace actzip::torch::layers {
+namespace actzip::torch {
 
 inline bool is_aligned(const at::Tensor& tensor) {
   constexpr std::size_t kAlignment = 16;
@@ -24,4 +24,4 @@ inline at::Tensor laid_out(const at::Tensor& tensor, const at::Tensor& like) {
   return laid_out(tensor, like.sizes(), like.strides(), like.options());
 }
 
-}  // namespace actzip::torch::layers
+}  // namespace actzip::torch
