@@ -98,6 +98,8 @@ TEST_F(EncodedTensors, StayEncodedInTheGradientOfASquare) {
   EXPECT_TRUE(::torch::equal(gradient_ * encoded_, gradient_ * values_));
   EXPECT_TRUE(::torch::equal(encoded_ * gradient_, values_ * gradient_));
   EXPECT_TRUE(::torch::equal(encoded_ * encoded_, values_ * values_));
+  const at::Tensor sparse = at::threshold(gradient_, 1.0, 0.0).to_sparse();
+  EXPECT_TRUE(::torch::equal((sparse * encoded_).to_dense(), (sparse * values_).to_dense()));
   EXPECT_TRUE(::torch::equal(at::gelu_backward(gradient_, twice), at::gelu_backward(gradient_, 2 * values_)));
 }
 

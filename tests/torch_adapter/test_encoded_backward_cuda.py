@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import actzip
 
@@ -151,6 +152,22 @@ def test_who_looks_at_what_was_saved_gets_values():
     y.register_hook(lambda gradient: seen.append(y.grad_fn._saved_self.square().sum().item()))
     y.sum().backward()
     assert seen and seen[0] > 0
+
+
+def test_a_mode_sees_values():
+    seen = []
+
+    class Looking(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.extend((func.__name__, value.data_ptr() != 0) for value in args if isinstance(value, torch.Tensor))
+            return func(*args, **(kwargs or {}))
+
+    x = rows(torch.float32).requires_grad_()
+    with actzip.Session(min_elems=0):
+        y = F.gelu(x + 0).sum()
+    with Looking():
+        y.backward()
+    assert any(name.startswith("gelu_backward") for name, _ in seen) and all(has_memory for _, has_memory in seen)
 
 
 def test_a_modified_tensor_is_noticed():

@@ -45,12 +45,17 @@ struct Gradient {
   Stream stream;
 };
 
+/// What kernels can read: it has memory, and nothing else.
+bool is_plain(const at::Tensor& gradient) {
+  return gradient.layout() == at::kStrided && gradient.has_storage() && encoded_in(gradient) == nullptr;
+}
+
 /// None where `saved` stands for nothing, `gradient` is not of its shape, or fits(encoding, elements) says no.
 template <class Fits>
 std::optional<Gradient> gradient_of(const at::Tensor& gradient, const at::Tensor& saved, Fits fits) {
   const Encoded* kept = encoded_in(saved);
   const auto dtype = to_dtype(gradient.scalar_type());
-  if (kept == nullptr || encoded_in(gradient) != nullptr || !dtype || gradient.sizes() != saved.sizes()) return {};
+  if (kept == nullptr || !is_plain(gradient) || !dtype || gradient.sizes() != saved.sizes()) return {};
   Encoding encoding = kept->packed.encoding();
   const Elements elements{saved.numel(), *dtype};
   if (encoding.segments.total_bits != 0 || !fits(encoding, elements)) return {};
@@ -160,7 +165,7 @@ struct BatchStatistics {
 std::optional<ThreeTensors> batch_norm_gradients(const at::Tensor& gradient, const at::Tensor& input,
                                                  const at::Tensor& weight, const BatchStatistics& statistics) {
   const Encoded* kept = encoded_in(input);
-  if (kept == nullptr || is_scaled(input) || encoded_in(gradient) != nullptr) return std::nullopt;
+  if (kept == nullptr || is_scaled(input) || !is_plain(gradient)) return std::nullopt;
   if (!statistics.mean.defined() || !statistics.inverse_deviation.defined()) return std::nullopt;
   const c10::OptionalDeviceGuard guard(input.device());
   const at::Tensor for_input = kept->packed.empty_restored();

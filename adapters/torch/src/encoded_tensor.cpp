@@ -4,6 +4,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 
@@ -126,9 +127,10 @@ at::Tensor decoded(const at::Tensor& tensor) {
 }
 
 at::Tensor for_known_operator(const Packed& packed) {
-  const bool fits = packed.is_encoded() && !packed.is_derived() && packed.device().is_cuda() && !is_trying() &&
-                    !at::GradMode::is_enabled();  // whoever differentiates twice saves it again
-  return fits ? encoded_tensor({packed}) : packed.unpack_as_tried();
+  // Whoever differentiates twice saves it again, and a mode looks at every argument.
+  const bool is_seen = at::GradMode::is_enabled() || c10::impl::TorchDispatchModeTLS::any_modes_set();
+  const bool fits = packed.is_encoded() && !packed.is_derived() && packed.device().is_cuda() && !is_trying();
+  return fits && !is_seen ? encoded_tensor({packed}) : packed.unpack_as_tried();
 }
 
 at::Tensor for_current_node(const Packed& packed) {
@@ -137,13 +139,17 @@ at::Tensor for_current_node(const Packed& packed) {
 }
 
 void install_encoded_tensors() {
-  static auto* others = new ::torch::Library(::torch::Library::IMPL, "_", kBackend, __FILE__, __LINE__);
-  static auto* known = new ::torch::Library(::torch::Library::IMPL, "aten", kBackend, __FILE__, __LINE__);
   static const bool installed = [] {
-    others->fallback(::torch::CppFunction::makeFromBoxedFunction<&decode_and_call>());
+    // A sparse or nested tensor beside an encoded one takes the call to other keys of the same backend.
+    for (const auto key : {kBackend, c10::DispatchKey::SparsePrivateUse3, c10::DispatchKey::SparseCsrPrivateUse3,
+                           c10::DispatchKey::NestedTensorPrivateUse3}) {
+      auto* others = new ::torch::Library(::torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+      others->fallback(::torch::CppFunction::makeFromBoxedFunction<&decode_and_call>());
+    }
+    auto* known = new ::torch::Library(::torch::Library::IMPL, "aten", kBackend, __FILE__, __LINE__);
     add_backward_kernels(*known);
     decode_for_common_kernels(*known);
-    return true;
+    return true;  // libraries are never destroyed, as torch's own
   }();
   (void)installed;
 }
