@@ -19,6 +19,7 @@
 #include <string_view>
 #include <tuple>
 #include <typeinfo>
+#include <utility>
 #include <variant>
 
 #include "actzip/activation.hpp"
@@ -45,17 +46,18 @@ struct Gradient {
   Stream stream;
 };
 
-/// What kernels can read: it has memory, and nothing else.
-bool is_plain(const at::Tensor& gradient) {
-  return gradient.layout() == at::kStrided && gradient.has_storage() && encoded_in(gradient) == nullptr;
+/// Whether a kernel that reads what `saved` stands for can read this, too. Where not, torch's operator says why.
+bool is_readable(const at::Tensor& gradient, const at::Tensor& saved) {
+  return gradient.layout() == at::kStrided && gradient.has_storage() && gradient.device() == saved.device() &&
+         gradient.sizes() == saved.sizes() && encoded_in(gradient) == nullptr;
 }
 
-/// None where `saved` stands for nothing, `gradient` is not of its shape, or fits(encoding, elements) says no.
+/// None where `saved` stands for nothing, `gradient` is not readable beside it, or fits(encoding, elements) says no.
 template <class Fits>
 std::optional<Gradient> gradient_of(const at::Tensor& gradient, const at::Tensor& saved, Fits fits) {
   const Encoded* kept = encoded_in(saved);
   const auto dtype = to_dtype(gradient.scalar_type());
-  if (kept == nullptr || !is_plain(gradient) || !dtype || gradient.sizes() != saved.sizes()) return {};
+  if (kept == nullptr || !dtype || !is_readable(gradient, saved)) return {};
   Encoding encoding = kept->packed.encoding();
   const Elements elements{saved.numel(), *dtype};
   if (encoding.segments.total_bits != 0 || !fits(encoding, elements)) return {};
@@ -68,12 +70,12 @@ std::optional<Gradient> gradient_of(const at::Tensor& gradient, const at::Tensor
                   .stream = current_stream(below.device())};
 }
 
-/// The same, if what was kept is one bit an element.
+/// The same, if what was kept is one bit an element: a boolean, or whether a number is above 0.
 std::optional<Gradient> masked(const at::Tensor& gradient, const at::Tensor& saved) {
   return gradient_of(gradient, saved, [&](const Encoding& encoding, const Elements& elements) {
     const auto* mask = std::get_if<Mask>(&encoding.spec);
-    const bool says_so = saved.scalar_type() == at::kBool || (mask != nullptr && *mask == Mask{});  // or: above 0
-    return mask != nullptr && says_so && can_fuse_mask(elements, encoding.bytes.device);
+    const bool is_known = mask != nullptr && (saved.scalar_type() == at::kBool || *mask == Mask{});
+    return is_known && can_fuse_mask(elements, encoding.bytes.device);
   });
 }
 
@@ -85,7 +87,7 @@ std::optional<Gradient> valued(const at::Tensor& gradient, const at::Tensor& sav
   });
 }
 
-/// Those who compute with the values as they were kept.
+/// Whether it stands for a multiple of what was kept, which products alone take.
 bool is_scaled(const at::Tensor& tensor) {
   const Encoded* kept = encoded_in(tensor);
   return kept != nullptr && kept->scale != 1.0;
@@ -165,7 +167,7 @@ struct BatchStatistics {
 std::optional<ThreeTensors> batch_norm_gradients(const at::Tensor& gradient, const at::Tensor& input,
                                                  const at::Tensor& weight, const BatchStatistics& statistics) {
   const Encoded* kept = encoded_in(input);
-  if (kept == nullptr || is_scaled(input) || !is_plain(gradient)) return std::nullopt;
+  if (kept == nullptr || is_scaled(input) || !is_readable(gradient, input)) return std::nullopt;
   if (!statistics.mean.defined() || !statistics.inverse_deviation.defined()) return std::nullopt;
   const c10::OptionalDeviceGuard guard(input.device());
   const at::Tensor for_input = kept->packed.empty_restored();
