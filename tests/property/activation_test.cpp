@@ -86,47 +86,55 @@ void check_forward(Activation activation, const Elements& elements, int bits) {
   }
 }
 
+/// The encoded input, and what decode() gives of it.
+struct EncodedInput {
+  EncodedInput(const CodecSpec& spec, const Elements& elements)
+      : EncodedInput(spec, elements,
+                     Harness(kDevice).encode(spec, dense(elements.dtype, input(elements.count)), {.seed = kSeed})) {}
+
+  [[nodiscard]] ConstByteSpan bytes() const { return {buffer.data(), buffer.size(), kDevice}; }
+
+  DeviceBuffer buffer;
+  Values decoded;
+
+ private:
+  EncodedInput(const CodecSpec& spec, const Elements& elements, const Bytes& encoded)
+      : buffer(kDevice, encoded.size()),
+        decoded(to_values(elements.dtype, Harness(kDevice).decode(spec, encoded, elements.dtype, line(elements.count),
+                                                                  {.seed = kSeed}))) {
+    buffer.write(0, encoded);
+  }
+};
+
 void check_backward(Activation activation, const Elements& elements, int bits) {
   const CodecSpec spec = Rotated{.bits = Bits(bits)};
-  Harness harness(kDevice);
-  const Bytes bytes = harness.encode(spec, dense(elements.dtype, input(elements.count)), {.seed = kSeed});
-  const Values decoded =
-      to_values(elements.dtype, harness.decode(spec, bytes, elements.dtype, line(elements.count), {.seed = kSeed}));
-  DeviceBuffer encoded(kDevice, bytes.size());
-  encoded.write(0, bytes);
+  const EncodedInput x(spec, elements);
   const DeviceBuffer above = on_device(elements.dtype, gaussian(elements.count, 9));
   DeviceBuffer below(kDevice, above.size());
   below.fill(0xA5);
   OwnedStream stream(kDevice);
-  activation_backward(spec, activation, elements, {encoded.data(), encoded.size(), kDevice}, above.data(), below.data(),
-                      Seed(kSeed), stream.get());
+  activation_backward(spec, activation, elements, x.bytes(), above.data(), below.data(), Seed(kSeed), stream.get());
   stream.synchronize();
   const Values dy = to_values(elements.dtype, above.read(0, above.size()));
   const Values dx = to_values(elements.dtype, below.read(0, below.size()));
   for (std::size_t i = 0; i < dx.size(); ++i) {
-    const double expected = dy[i] * formula(activation, decoded[i]).slope;
+    const double expected = dy[i] * formula(activation, x.decoded[i]).slope;
     // Near its zeros a slope is a difference, with the error of its parts.
-    ASSERT_NEAR(dx[i], expected, tolerance(elements.dtype, 0.0, expected) + std::abs(dy[i]) * 0x1p-20) << decoded[i];
+    ASSERT_NEAR(dx[i], expected, tolerance(elements.dtype, 0.0, expected) + std::abs(dy[i]) * 0x1p-20) << x.decoded[i];
   }
 }
 
 /// The same bytes as those of the values that decode() gives, multiplied and rounded once: twice them is exact.
 void check_product(const Elements& elements, int bits) {
   const CodecSpec spec = Rotated{.bits = Bits(bits)};
-  Harness harness(kDevice);
-  const Bytes bytes = harness.encode(spec, dense(elements.dtype, input(elements.count)), {.seed = kSeed});
-  const Values decoded =
-      to_values(elements.dtype, harness.decode(spec, bytes, elements.dtype, line(elements.count), {.seed = kSeed}));
-  DeviceBuffer encoded(kDevice, bytes.size());
-  encoded.write(0, bytes);
+  const EncodedInput x(spec, elements);
   const Values factors = stored(elements.dtype, gaussian(elements.count, 9));
   DeviceBuffer product = on_device(elements.dtype, factors);
   OwnedStream stream(kDevice);
-  product_backward(spec, elements, {encoded.data(), encoded.size(), kDevice}, 2.0F, product.data(), product.data(),
-                   Seed(kSeed), stream.get());
+  product_backward(spec, elements, x.bytes(), 2.0F, product.data(), product.data(), Seed(kSeed), stream.get());
   stream.synchronize();
-  Values expected(decoded.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = 2.0 * decoded[i] * factors[i];
+  Values expected(factors.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = 2.0 * x.decoded[i] * factors[i];
   ASSERT_EQ(product.read(0, product.size()), to_bytes(elements.dtype, expected));
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "encoded_backward.hpp"
+
 namespace actzip::torch {
 namespace {
 
@@ -108,6 +110,29 @@ TEST_F(EncodedTensors, MayBeMasks) {
   const at::Tensor gradient = ::torch::randn({1000});
   EXPECT_TRUE(::torch::equal(at::native_dropout_backward(gradient, encoded_tensor({kept}), 2.5),
                              at::native_dropout_backward(gradient, kept.unpack(), 2.5)));
+}
+
+TEST_F(EncodedTensors, GoToNodesThatCallKnownOperators) {
+  namespace F = ::torch::nn::functional;
+  const at::Tensor x = ::torch::randn({16, 8}).requires_grad_();
+  const std::vector<at::Tensor> known{
+      at::relu(x),
+      at::threshold(x, 0.5, 0.0),
+      at::gelu(x),
+      at::silu(x),
+      x * at::sin(x),
+      x.pow(2),
+      std::get<0>(at::native_dropout(x, 0.5, true)),
+      F::batch_norm(x, {}, {}, F::BatchNormFuncOptions().training(true)),
+  };
+  for (const at::Tensor& result : known) {
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_TRUE(calls_known_operator(*result.grad_fn())) << result.grad_fn()->name();
+    }
+  }
+  for (const at::Tensor& result : {x + 1, at::sigmoid(x), x.t(), at::leaky_relu(x)}) {
+    EXPECT_FALSE(calls_known_operator(*result.grad_fn())) << result.grad_fn()->name();
+  }
 }
 
 TEST_F(EncodedTensors, NoticeThatTheirSourceWasModified) {

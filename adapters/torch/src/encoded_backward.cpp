@@ -19,6 +19,7 @@
 #include <string_view>
 #include <tuple>
 #include <typeinfo>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 
@@ -217,15 +218,14 @@ ThreeTensors cudnn_batch_norm_backward(const at::Tensor& input, const at::Tensor
 }  // namespace
 
 bool calls_known_operator(const ::torch::autograd::Node& node) {
-  // As the types are written in the names of torch's own classes: the length, the name, and the end of the namespace.
-  constexpr std::array kNodes{
-      std::string_view("generated13ReluBackward0E"),          std::string_view("generated18ThresholdBackward0E"),
-      std::string_view("generated22NativeDropoutBackward0E"), std::string_view("generated13GeluBackward0E"),
-      std::string_view("generated13SiluBackward0E"),          std::string_view("generated12MulBackward0E"),
-      std::string_view("generated12PowBackward0E"),           std::string_view("generated24NativeBatchNormBackward0E"),
-      std::string_view("generated23CudnnBatchNormBackward0E")};
-  const std::string_view type = typeid(node).name();
-  return std::ranges::any_of(kNodes, [&](std::string_view known) { return type.ends_with(known); });
+  constexpr std::array kNodes = {
+      "ReluBackward0", "ThresholdBackward0", "NativeDropoutBackward0",   "GeluBackward0",          "SiluBackward0",
+      "MulBackward0",  "PowBackward0",       "NativeBatchNormBackward0", "CudnnBatchNormBackward0"};
+  // By type: a node makes its name anew each time it is asked.
+  thread_local std::unordered_map<const std::type_info*, bool> known;
+  const auto [place, is_new] = known.try_emplace(&typeid(node), false);
+  if (is_new) place->second = std::ranges::find(kNodes, node.name()) != kNodes.end();
+  return place->second;
 }
 
 void add_backward_kernels(::torch::Library& library) {

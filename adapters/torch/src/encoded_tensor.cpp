@@ -106,6 +106,13 @@ void decode_for_common_kernels(::torch::Library& library) {
   }
 }
 
+/// Whether an operator that runs now may get it so. Whoever differentiates twice saves it again, and a mode looks at
+/// every argument.
+bool can_stay_encoded(const Packed& packed) {
+  return packed.is_encoded() && !packed.is_derived() && packed.device().is_cuda() && !is_trying() &&
+         !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set();
+}
+
 }  // namespace
 
 at::Tensor encoded_tensor(Encoded encoded) {
@@ -127,15 +134,13 @@ at::Tensor decoded(const at::Tensor& tensor) {
 }
 
 at::Tensor for_known_operator(const Packed& packed) {
-  // Whoever differentiates twice saves it again, and a mode looks at every argument.
-  const bool is_seen = at::GradMode::is_enabled() || c10::impl::TorchDispatchModeTLS::any_modes_set();
-  const bool fits = packed.is_encoded() && !packed.is_derived() && packed.device().is_cuda() && !is_trying();
-  return fits && !is_seen ? encoded_tensor({packed}) : packed.unpack_as_tried();
+  return can_stay_encoded(packed) ? encoded_tensor({packed}) : packed.unpack_as_tried();
 }
 
 at::Tensor for_current_node(const Packed& packed) {
+  if (!can_stay_encoded(packed)) return packed.unpack_as_tried();
   const auto node = ::torch::autograd::get_current_node();
-  return node && calls_known_operator(*node) ? for_known_operator(packed) : packed.unpack_as_tried();
+  return node && calls_known_operator(*node) ? encoded_tensor({packed}) : packed.unpack_as_tried();
 }
 
 void install_encoded_tensors() {
