@@ -42,6 +42,7 @@ class CMakeBuild(build_ext):
         subprocess.run(["cmake", "--build", str(build), "--target", "actzip_python", "--parallel"], check=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         self.copy_file(str(build / "python/actzip/_C.so"), str(target))
+        self.copy_file(str(build / "python/actzip/_built_for.py"), str(target.parent / "_built_for.py"))
 
 
 setup(version=version(), ext_modules=[Extension("actzip._C", sources=[])], cmdclass={"build_ext": CMakeBuild})

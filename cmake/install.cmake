@@ -10,7 +10,9 @@ if(TARGET actzip_torch)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/adapters/torch/include/actzip DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(TARGETS actzip_torch EXPORT actzipTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
           INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(FILES ${PROJECT_SOURCE_DIR}/cmake/torch.cmake DESTINATION ${actzip_package_dir})
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/torch.cmake ${PROJECT_SOURCE_DIR}/cmake/cxx_runtime.cmake
+          DESTINATION ${actzip_package_dir})
+  include(${PROJECT_SOURCE_DIR}/cmake/torch.cmake)  # the package checks the version
 endif()
 install(EXPORT actzipTargets NAMESPACE actzip:: DESTINATION ${actzip_package_dir})
 if(TARGET actzip)

@@ -1,5 +1,6 @@
-# Gives the target actzip_libtorch: an installed torch, as Python's package or as LibTorch, CPU or CUDA alike.
-# ACTZIP_TORCH_DIR is the folder that holds torch's include/ and lib/; by default the one that ACTZIP_TORCH_PYTHON imports.
+# Gives the target actzip_libtorch: an installed torch, as Python's package or as LibTorch, CPU or CUDA alike; and its
+# version as actzip_torch_version. ACTZIP_TORCH_DIR is the folder that holds torch's include/ and lib/; by default the one
+# that ACTZIP_TORCH_PYTHON imports.
 if(NOT ACTZIP_TORCH_DIR)
   if(NOT ACTZIP_TORCH_PYTHON)
     find_program(ACTZIP_TORCH_PYTHON python3 PATHS ${PROJECT_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
@@ -13,11 +14,20 @@ if(NOT ACTZIP_TORCH_DIR)
   set(ACTZIP_TORCH_DIR ${torch_dir} CACHE PATH "The folder that holds torch's include/ and lib/" FORCE)
 endif()
 
+# Python's package has its version in version.py, LibTorch in build-version.
+if(EXISTS ${ACTZIP_TORCH_DIR}/version.py)
+  file(STRINGS ${ACTZIP_TORCH_DIR}/version.py actzip_torch_version REGEX "^__version__")
+  string(REGEX REPLACE "^[^'\"]*['\"]([^'\"]*)['\"].*" "\\1" actzip_torch_version "${actzip_torch_version}")
+else()
+  file(STRINGS ${ACTZIP_TORCH_DIR}/build-version actzip_torch_version LIMIT_COUNT 1)
+endif()
+
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # the pool of torch's at::parallel_for
+include(${CMAKE_CURRENT_LIST_DIR}/cxx_runtime.cmake)
 if(NOT TARGET actzip_libtorch)
   add_library(actzip_libtorch INTERFACE IMPORTED)
   target_include_directories(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/include
                              ${ACTZIP_TORCH_DIR}/include/torch/csrc/api/include)
   target_link_libraries(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/lib/libtorch_cpu.so
-                        ${ACTZIP_TORCH_DIR}/lib/libc10.so OpenMP::OpenMP_CXX)
+                        ${ACTZIP_TORCH_DIR}/lib/libc10.so ${ACTZIP_CXX_RUNTIME} OpenMP::OpenMP_CXX)
 endif()

@@ -28,6 +28,7 @@ class Spec:
     hi: float = float("inf")
     off: float = 0.0  # ... and what 0 and 1 decode to
     on: float = 1.0
+    nan: str = "on"  # the bit of a NaN: off, on
     bound: int = 1 << 32  # index
     to: str = "bf16"  # cast: bf16, f16
     block: int = 8  # dual: edge of a block ...
@@ -45,7 +46,7 @@ def parse(text):
         return text
     number = lambda value: float(np.float32(value))
     extents = lambda value: (1, 1, *map(int, value.split("x")))[-3:]
-    readers = dict(group=int, stats=str, floor=number, lo=number, hi=number, off=number, on=number, bound=int)
+    readers = dict(group=int, stats=str, floor=number, lo=number, hi=number, off=number, on=number, nan=str, bound=int)
     readers |= dict(block=int, size=extents, last=int)
     names = dict(nearest="rounding", stochastic="rounding", dithered="rounding", bf16="to", f16="to")
     codec, *parts = text.split(":")
@@ -281,7 +282,9 @@ def mask_bits(spec, x, dtype):
     if dtype not in FLOATS:
         return x.view(np.uint8) != 0
     x = widen(x, dtype)
-    return ~((x <= np.float32(spec.lo)) | (x >= np.float32(spec.hi)))
+    below = (x <= np.float32(spec.lo)) & (spec.lo != -np.inf)  # an infinite limit is none
+    above = (x >= np.float32(spec.hi)) & (spec.hi != np.inf)
+    return ~(below | above | (np.isnan(x) & (spec.nan == "off")))
 
 
 def index_codes(spec, x):

@@ -21,7 +21,7 @@ LAW = {
     "src/session": ["actzip/", "format/", "store/", "session/"],
     "src": ["actzip/"],
     "adapters/torch": ["actzip/", "batch_norm_kernels.hpp", "convert.hpp", "encoded_tensor.hpp", "engine.hpp", "memory.hpp",
-                       "noise_stream.hpp", "operators.hpp", "parameters.hpp", "run_of_memory.hpp", "sample_table.hpp",
+                       "memory_log.hpp", "noise_stream.hpp", "operator_info.hpp", "operators.hpp", "parameters.hpp", "run_of_memory.hpp", "sample_table.hpp",
                        "session_impl.hpp", "site_sequence.hpp"],
     "data": ["math/hash.hpp"],
     "models": ["actzip/"],

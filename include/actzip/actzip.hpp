@@ -5,6 +5,7 @@
 #include "actzip/codec.hpp"         // IWYU pragma: export
 #include "actzip/dual.hpp"          // IWYU pragma: export
 #include "actzip/error.hpp"         // IWYU pragma: export
+#include "actzip/interval.hpp"      // IWYU pragma: export
 #include "actzip/levels.hpp"        // IWYU pragma: export
 #include "actzip/memory.hpp"        // IWYU pragma: export
 #include "actzip/plan.hpp"          // IWYU pragma: export

@@ -33,6 +33,13 @@ class Memory {
   /// wait, and keeps the bytes until it has read them. It does not block the calling thread.
   virtual void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) = 0;
 
+  /// A point in the order of `stream`, for wait_for(): what was enqueued so far. Null where there is nothing to wait
+  /// for: on the CPU, or while the stream is captured into a graph.
+  virtual std::shared_ptr<void> point_in(const Stream& stream) = 0;
+
+  /// Blocks the calling thread until the device has come to that point. Not with null.
+  virtual void wait_for(const std::shared_ptr<void>& point) = 0;
+
   /// Whether the framework knows of no change to `bytes` since they were handed out. Restored values that were changed
   /// are restored again. A framework that cannot tell says true.
   [[nodiscard]] virtual bool untouched(const Allocation& bytes) const;

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "actzip/interval.hpp"
 #include "actzip/spec.hpp"
 #include "actzip/types.hpp"
 #include "actzip/view.hpp"
@@ -37,8 +37,9 @@ enum class Treatment : std::uint8_t {
   ruled,             ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
 };
 
-/// Names are the operator's without namespace and overload ("addmm"), lists are separated by spaces, and a name that
-/// ends in '*' stands for all that begin so.
+/// Names are the operator's without overload, and without namespace if it is the framework's own ("addmm"; but
+/// "torchvision::roi_align"). Lists are separated by spaces, and a name that ends in '*' stands for all of the
+/// framework's own that begin so.
 struct PolicyRow {
   std::string_view operators;
   std::string_view slots;
@@ -76,8 +77,8 @@ std::span<const PolicyRow> policy_table();
 
 /// What the arguments of the saving operator say about a tensor; an adapter fills in what it knows.
 struct OperatorFacts {
-  float lower = 0.0F;  ///< the gradient passes where lower < x < upper
-  float upper = std::numeric_limits<float>::infinity();
+  Interval interval = {};        ///< inside which the gradient passes
+  bool asks_one_bit = true;      ///< whether that is all it asks for: not where kernels disagree about a value
   float exponent = 0.0F;         ///< of a power; 0: not known
   std::int64_t row_elems = 0;    ///< of a row of a linear operand, or over which a norm or filter sums; 0: unknown
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0

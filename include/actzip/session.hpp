@@ -56,7 +56,7 @@ struct SessionOptions {
 /// A place in the step where a tensor is saved. Stable from step to step.
 struct SiteKey {
   std::string_view module;  ///< path of the module, "" if not known
-  std::string_view op;      ///< without namespace and overload: "addmm"
+  std::string_view op;      ///< without overload, with the namespace of other libraries: "addmm", "mylib::addmm"
   std::string_view slot;    ///< name of the argument, "result" for an output, "aux0"... for outputs without gradient
   int ordinal = 0;          ///< how often the same three came before in this step
 };
@@ -117,6 +117,14 @@ struct Identity {
   Guard guard;                 ///< while it is held, no other memory gets this address
 };
 
+/// What a tensor is a cast of, so that several casts of one tensor are kept once.
+struct CastSource {
+  /// Casts with the same number hold the same values in the same order. 0: not known. No number comes twice.
+  std::uint64_t id = 0;
+  std::int64_t offset = 0;  ///< of the first element in the cast's memory, in elements: it may be a part of the cast
+  bool operator==(const CastSource&) const = default;
+};
+
 enum class Role : std::uint8_t {
   activation,
   parameter,    ///< a parameter, a buffer, or something derived from them: exists anyway, is never compressed
@@ -150,14 +158,18 @@ struct SavedTensor {
   std::string_view role_reason;  ///< for the report, if the role is not `activation`; a literal
   std::size_t bytes = 0;         ///< of its elements; for roles whose view says nothing
   Identity identity;             ///< of its storage
-  std::uint32_t version = 0;     ///< changes when it is modified in place
-  Identity source;       ///< if it is a cast: what it was cast from, so that several casts of one tensor are one
+  std::uint64_t version = 0;     ///< changes when its memory is written to, for whatever tensor
+  CastSource source;
   BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
   OperatorFacts facts;
   Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
 };
 
 class Blob;
+
+namespace session {
+class State;
+}
 
 /// Noise by which it is tried out how much of the gradient's variance comes from a site.
 struct TrialNoise {
@@ -207,6 +219,24 @@ struct Trial {
 /// it is known by now that an index which this site kept lay outside its bound.
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
 
+/// Whether indices lay inside their bounds, for whoever can ask when their device has looked at them. Small, and holds
+/// no bytes.
+class IndexCheck {
+ public:
+  IndexCheck(std::shared_ptr<session::State> state, std::shared_ptr<void> encoded)
+      : state_(std::move(state)), encoded_(std::move(encoded)) {}
+
+  /// Waits until the indices are encoded. Throws Error(index_out_of_bound) if one lay outside.
+  void finish(Memory& memory) const;
+
+ private:
+  std::shared_ptr<session::State> state_;
+  std::shared_ptr<void> encoded_;
+};
+
+/// None if `kept` holds no indices, or it is known already: on the CPU keep() has told.
+std::optional<IndexCheck> index_check(const Kept& kept);
+
 /// The bytes of a Kept, for whoever decodes them in one pass with its own work.
 struct Encoding {
   CodecSpec spec;
@@ -219,18 +249,14 @@ struct Encoding {
 /// Bytes that are ready on `stream`, which is on the device of the encoding. Requires kept.how == encoded.
 Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory);
 
-namespace session {
-class State;
-}
-
 class Session {
  public:
   /// Throws Error(invalid_spec) for options outside their range.
   explicit Session(const SessionOptions& options = {});
 
   /// Begins a step: ordinals start again, and the next report is of this step.
-  /// Throws Error(index_out_of_bound), and begins nothing, if a device has found such an index since it was last asked:
-  /// nothing waits for a device, so that gradients of the step before may be wrong.
+  /// Throws Error(index_out_of_bound), and begins nothing, if a device has found such an index since it was last asked,
+  /// and nobody has finished an IndexCheck: gradients of the step before may be wrong.
   void begin_step();
 
   /// The site of that key, made when it is new. Names are copied.
@@ -258,6 +284,9 @@ class Session {
 
   /// The same as wants_observation() with adapt = "measured": whether somebody should measure before the next step.
   [[nodiscard]] bool wants_measurement() const;
+
+  /// The step could not be observed: the next one is, when an interval has passed.
+  void skip_observation();
 
   /// Takes in what was observed or measured, and plans anew; between two steps. Sites that are not named keep what is
   /// known of them. Values that are not finite are refused as a whole: false.

@@ -53,13 +53,17 @@ struct Rotated {
   bool operator==(const Rotated&) const = default;
 };
 
-/// One bit an element: 0 where x <= lo or x >= hi, else 1 (so a NaN gives 1, as in PyTorch's threshold backward).
+/// The two values of a mask's bit.
+enum class MaskSide : std::uint8_t { off, on };
+
+/// One bit an element: 0 where x <= lo or x >= hi, else 1. An infinite limit is none: it leaves out nothing.
 /// Booleans and bytes give 1 where they are not 0; they take no interval.
 struct Mask {
   float lo = 0.0F;
   float hi = std::numeric_limits<float>::infinity();
-  float off = 0.0F;  ///< what a 0 decodes to in a floating type; booleans and bytes get 0 and 1
-  float on = 1.0F;   ///< what a 1 decodes to
+  float off = 0.0F;             ///< what a 0 decodes to in a floating type; booleans and bytes get 0 and 1
+  float on = 1.0F;              ///< what a 1 decodes to
+  MaskSide nan = MaskSide::on;  ///< where a NaN goes
   bool operator==(const Mask&) const = default;
 };
 
@@ -117,6 +121,7 @@ void validate(const CodecSpec& spec);
 
 std::string_view to_string(Rounding rounding) noexcept;
 std::string_view to_string(StatsType stats) noexcept;
+std::string_view to_string(MaskSide side) noexcept;
 
 /// Bits that `index` spends on an element: the least of 1, 2, 4, 8, 16, 32 that holds bound - 1.
 constexpr int index_bits(std::int64_t bound) noexcept {

@@ -11,8 +11,7 @@
 True
 """
 
-import torch as _torch  # noqa: F401  (first: _C is linked against its libraries)
-
+from . import _torch_check  # noqa: F401  (first: _C is linked against torch's libraries, and relies on their inside)
 from . import data, nn
 from ._C import version as __version__
 from .convert import Conversion, conversion_of, convert, restore, session_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,10 +146,19 @@ def _replacement(cls: type[nn.Module], module: nn.Module) -> type[nn.Module] | N
     return None
 
 
+#: Classes of parametrized modules that were made here, and what they were made from.
+_made_from: weakref.WeakKeyDictionary[type[nn.Module], type[nn.Module]] = weakref.WeakKeyDictionary()
+
+
 def _rebased(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
     """torch makes a class for each parametrized module; the same one on another base."""
+    before = _made_from.get(cls)
+    if before is not None and before.__bases__ == (base,) and vars(before).keys() == vars(cls).keys():
+        return before  # and no parametrization has come or gone
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
-    return type(cls)(cls.__name__, (base,), own)
+    made = type(cls)(cls.__name__, (base,), own)
+    _made_from[made] = cls
+    return made
 
 
 def restore(model: nn.Module) -> nn.Module:

@@ -85,7 +85,7 @@ def site_parts(
 
     def pack(tensor: torch.Tensor) -> Any:
         packed = session._pack(tensor)
-        site, codec = _C.kept_as(packed) or ("", "")
+        site, codec = _C.kept_as(packed)
         if site in keepers and codec.startswith("dual:"):
             with torch.no_grad():
                 halves = parts(tensor, codec, seed=seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
 from collections import Counter
@@ -10,15 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from . import _C
 from .levels import warn_of_level
 from .measure import measure
 from .report import Report
-
-_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
-_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 
 
 class Session:
@@ -91,71 +86,40 @@ class Session:
         warn_of_level(preset)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
-        self._modules = self._core.module_hooks()
         self.closure = closure
         self._adapts = self._core.adapts()
         self._lacks_samples = use_gradient
         self._is_measuring = self._has_warned = False
         self._turns: Counter[str] = Counter()
 
-    def __enter__(self) -> Session:
-        self._listen()
-        _push_hooks(self._pack, self._unpack)
-        return self
+    # Written in C++, which asks for the methods below: an interrupt between two lines would leave half a scope behind.
+    __enter__ = _C.enter
+    __exit__ = _C.leave
 
-    def __exit__(self, *_: object) -> None:
-        self._stop_listening()
-        _pop_hooks()
-
-    def _listen(self) -> None:
-        """Begins a step, unless the session is in one."""
-        if self._adapts and not self._is_measuring:
-            self._measure_if_due()
+    def _prepare(self) -> None:
+        """Before a step begins. Nothing has to be undone if it raises."""
+        if self._adapts and not self._is_measuring and self._core.wants_measurement():
+            if self.closure is not None:
+                self.measure(self.closure)
+            elif not self._has_warned:
+                self._warn("adapt='measured' without a closure: set session.closure, or call session.measure()")
         if self._lacks_samples and not self._has_warned:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
-        needs_modules = _C.start_listening(self._core)  # learns from an observed step
-        self._warn_if_it_adds_much()
-        model = self._model and self._model()
-        _entered.scopes.append((self, () if model is None else self._look_at(model, needs_modules)))
 
-    def _is_in_forward(self, model: torch.nn.Module) -> None:
-        """Said when the session begins to listen inside the model's forward: its own operators are no loss."""
-        if _entered.scopes[-1][1]:
-            self._modules.enter(model)
-
-    def _stop_listening(self) -> None:
-        for handle in _entered.scopes.pop()[1]:
-            handle.remove()
-        _C.stop_listening()
-
-    def _begin_layers(self) -> None:
-        """Begins a step of layers that keep for themselves; inside a scope that has happened."""
-        if self._adapts and not self._is_measuring:
-            self._measure_if_due()
-        if self._lacks_samples and not self._has_warned:
-            self._warn("use_gradient without samples: call session.samples(indices) before each step")
-        _C.begin_step(self._core)
-        self._warn_if_it_adds_much()
-
-    def _warn_if_it_adds_much(self) -> None:
+    def _has_begun(self) -> None:
+        """After a step began, which may have learned from an observed one."""
         if self._adapts and not self._has_warned and self._core.adds_much():
             self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
                        "(Session(bits=...)) or larger batches, and see session.report() for the sites")
 
-    def _look_at(self, model: torch.nn.Module, needs_modules: bool) -> tuple[Any, ...]:
-        """Learns the model's parameters, again for each step: they may have been replaced or moved.
+    def _living_model(self) -> torch.nn.Module | None:
+        return self._model and self._model()
 
-        While sites are new, hooks tell their modules. They are global and last as long as the scope, so that nothing is
-        left on the model.
-        """
-        if not needs_modules:
-            self._core.look_at_model(model)
-            return ()
-        self._core.watch_model(self._modules, model)
-        return (
-            register_module_forward_pre_hook(self._modules.enter),
-            register_module_forward_hook(self._modules.leave, always_call=True),
-        )
+    def _begin_layers(self) -> None:
+        """Begins a step of layers that keep for themselves; inside a scope that has happened."""
+        self._prepare()
+        _C.begin_step(self._core)
+        self._has_begun()
 
     def samples(self, indices: torch.Tensor | Sequence[int], learn: bool = True) -> None:
         """Names the samples of the coming step: where the rows of its batch stand in the data set.
@@ -175,7 +139,7 @@ class Session:
         Gradients, buffers, random states and parameters are afterwards what they were; no optimizer may step in it.
         No more memory is used on the device than in a step; one gradient is kept on the host.
         """
-        model = self._model and self._model()
+        model = self._living_model()
         if model is None or not self._adapts:
             raise ValueError("measure: allowed with a model and adapt, as in Session(model, adapt='measured')")
         self._is_measuring = True
@@ -184,18 +148,10 @@ class Session:
         finally:
             self._is_measuring = False
 
-    def _measure_if_due(self) -> None:
-        if not self._core.wants_measurement():
-            return
-        if self.closure is not None:
-            self.measure(self.closure)
-        elif not self._has_warned:
-            self._warn("adapt='measured' without a closure: set session.closure, or call session.measure()")
-
     def _warn(self, text: str) -> None:
         """Once in a session, at the line that enters it."""
         self._has_warned = True
-        warnings.warn(f"actzip: {text}", stacklevel=4)
+        warnings.warn(f"actzip: {text}", stacklevel=3)
 
     def report(self) -> Report:
         """What the last step kept, by site."""
@@ -205,16 +161,6 @@ class Session:
     def live_bytes(self) -> int:
         """Encoded bytes that wait for backward now."""
         return self._core.live_bytes()
-
-
-class _Entered(threading.local):
-    """The sessions that listen to this thread, which must not go meanwhile, and what they have to take away again."""
-
-    def __init__(self) -> None:
-        self.scopes: list[tuple[Session, tuple[Any, ...]]] = []
-
-
-_entered = _Entered()
 
 
 def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
@@ -261,7 +207,7 @@ class Attachment:
 
     def _enter(self, model: torch.nn.Module, *_: object) -> None:
         self.session.__enter__()
-        self.session._is_in_forward(model)
+        _C.is_in_forward(self.session, model)
 
     def _leave(self, *_: object) -> None:
         self.session.__exit__()

@@ -19,6 +19,7 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::invalid_state: return "invalid_state";
     case ErrorCode::invalid_model: return "invalid_model";
     case ErrorCode::invalid_weights: return "invalid_weights";
+    case ErrorCode::invalid_scope: return "invalid_scope";
   }
   return "unknown";
 }

@@ -91,7 +91,7 @@ struct Registry {
        .decodes = kFloatsAndMask},
       {.name = "mask",
        .summary = "one bit an element: inside an interval or not, decoded as two values",
-       .grammar = "mask[:lo=X][:hi=X][:off=X][:on=X]",
+       .grammar = "mask[:lo=X][:hi=X][:off=X][:on=X][:nan=off|on]",
        .variants = variants[2],
        .encodes = kMaskTypes,
        .decodes = kMaskTypes},

@@ -44,6 +44,7 @@ bool read_name(std::string_view text, const std::array<Enum, Count>& values, Enu
 
 constexpr std::array kRoundings = {Rounding::nearest, Rounding::stochastic, Rounding::dithered};
 constexpr std::array kStatsTypes = {StatsType::bf16, StatsType::f32};
+constexpr std::array kMaskSides = {MaskSide::off, MaskSide::on};
 constexpr std::array kCastTypes = {DType::bf16, DType::f16};
 
 std::string text_of(Bits bits) { return number_text(bits.value); }
@@ -52,6 +53,7 @@ std::string text_of(std::int64_t value) { return number_text(value); }
 std::string text_of(float value) { return number_text(value); }
 std::string text_of(Rounding rounding) { return std::string(to_string(rounding)); }
 std::string text_of(StatsType stats) { return std::string(to_string(stats)); }
+std::string text_of(MaskSide side) { return std::string(to_string(side)); }
 std::string text_of(DType dtype) { return std::string(to_string(dtype)); }
 std::string text_of(bool mask_plane) { return mask_plane ? "mask" : ""; }
 std::string text_of(const MapSize& size) {
@@ -66,6 +68,7 @@ bool read(std::string_view text, std::int64_t& value) { return read_number(text,
 bool read(std::string_view text, float& value) { return read_number(text, value); }
 bool read(std::string_view text, Rounding& rounding) { return read_name(text, kRoundings, rounding); }
 bool read(std::string_view text, StatsType& stats) { return read_name(text, kStatsTypes, stats); }
+bool read(std::string_view text, MaskSide& side) { return read_name(text, kMaskSides, side); }
 bool read(std::string_view text, DType& dtype) { return read_name(text, kCastTypes, dtype); }
 bool read(std::string_view text, bool& mask_plane) {
   if (text != "mask") return false;
@@ -151,10 +154,12 @@ const std::vector<Field<Rotated>>& fields(const Rotated& /*spec*/) {
 }
 
 const std::vector<Field<Mask>>& fields(const Mask& /*spec*/) {
-  static const std::vector<Field<Mask>> all = {field("lo", Style::keyed, kAnyNumber, &Mask::lo, is_number),
-                                               field("hi", Style::keyed, kAnyNumber, &Mask::hi, is_number),
-                                               field("off", Style::keyed, kAnyNumber, &Mask::off, is_number),
-                                               field("on", Style::keyed, kAnyNumber, &Mask::on, is_number)};
+  static const std::vector<Field<Mask>> all = {
+      field("lo", Style::keyed, kAnyNumber, &Mask::lo, is_number),
+      field("hi", Style::keyed, kAnyNumber, &Mask::hi, is_number),
+      field("off", Style::keyed, kAnyNumber, &Mask::off, is_number),
+      field("on", Style::keyed, kAnyNumber, &Mask::on, is_number),
+      field("nan", Style::keyed, "off, on", &Mask::nan, [](MaskSide side) { return side <= MaskSide::on; })};
   return all;
 }
 
@@ -306,6 +311,14 @@ std::string_view to_string(StatsType stats) noexcept {
   switch (stats) {
     case StatsType::bf16: return "bf16";
     case StatsType::f32: return "f32";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(MaskSide side) noexcept {
+  switch (side) {
+    case MaskSide::off: return "off";
+    case MaskSide::on: return "on";
   }
   return "unknown";
 }

@@ -13,11 +13,6 @@
 namespace actzip::cuda {
 namespace {
 
-struct Interval {
-  float lo;
-  float hi;
-};
-
 /// Bit i: whether byte i is not 0.
 __device__ __forceinline__ std::uint32_t nonzero_bytes(const Chunk<std::uint8_t>& chunk) {
   // The product moves the lowest bits of four bytes side by side into bits 24 to 27.
@@ -29,7 +24,7 @@ __device__ __forceinline__ std::uint32_t nonzero_bytes(const Chunk<std::uint8_t>
 
 struct ByteBits {
   using Storage = std::uint8_t;
-  __device__ static std::uint32_t of(const Chunk<Storage>& chunk, Interval /*interval*/) {
+  __device__ static std::uint32_t of(const Chunk<Storage>& chunk, const math::MaskLimits& /*limits*/) {
     return nonzero_bytes(chunk);
   }
 };
@@ -37,11 +32,11 @@ struct ByteBits {
 template <DType Type>
 struct FloatBits {
   using Storage = cuda::Storage<Type>;
-  __device__ static std::uint32_t of(const Chunk<Storage>& chunk, Interval interval) {
+  __device__ static std::uint32_t of(const Chunk<Storage>& chunk, const math::MaskLimits& limits) {
     std::uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      bits |= math::mask_bit(widen<Type>(chunk, i), interval.lo, interval.hi) ? 1U << i : 0U;
+      bits |= math::mask_bit(widen<Type>(chunk, i), limits) ? 1U << i : 0U;
     }
     return bits;
   }
@@ -49,8 +44,8 @@ struct FloatBits {
 
 template <class Source, class Access>
 __global__ void __launch_bounds__(kThreads)
-    mask_encode_kernel(const __grid_constant__ Access src, std::byte* dst, std::int64_t elems, Interval interval,
-                       const __grid_constant__ Padding padding) {
+    mask_encode_kernel(const __grid_constant__ Access src, std::byte* dst, std::int64_t elems,
+                       const __grid_constant__ math::MaskLimits limits, const __grid_constant__ Padding padding) {
   padding.zero();
   on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
     const std::int64_t bytes = format::ceil_div(elems, 32) * 4;
@@ -66,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kChunksPerLane; ++j) {
       const std::int64_t at = tile * (kTile / 8) + j * kWarp + lane;
       const std::uint32_t present = (1U << counts[j]) - 1U;
-      if (at < bytes) dst[at] = static_cast<std::byte>(Source::of(chunks[j], interval) & present);
+      if (at < bytes) dst[at] = static_cast<std::byte>(Source::of(chunks[j], limits) & present);
     }
   });
 }
@@ -170,7 +165,7 @@ template <class Source>
 void encode_from(const Mask& spec, const codec::EncodeJob& job) {
   with_access<typename Source::Storage>(job.src.data, job.src.order, true, [&](auto access) {
     launch(mask_encode_kernel<Source, decltype(access)>, format::ceil_div(job.geometry.elems, kTile), *job.stream,
-           access, job.dst, job.geometry.elems, Interval{spec.lo, spec.hi}, Padding(job.dst, job.sections));
+           access, job.dst, job.geometry.elems, math::mask_limits(spec), Padding(job.dst, job.sections));
   });
 }
 

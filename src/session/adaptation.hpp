@@ -46,6 +46,9 @@ class Adaptation {
   [[nodiscard]] bool wants_observation() const noexcept { return is_due_ && !is_measured_; }
   [[nodiscard]] bool wants_measurement() const noexcept { return is_due_ && is_measured_; }
 
+  /// Nothing could be observed: not before the next interval.
+  void skip_observation() noexcept { is_due_ = false; }
+
   /// Plans for what `step` kept, the sites of one step, whose sensitivities are new, and tells the sites.
   void plan(std::span<Site* const> step);
   void set_gradient_variance(double variance);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
 #include <variant>
 
 #include "actzip/codec.hpp"
@@ -24,6 +26,11 @@ ConstByteSpan mask_plane(const Blob::Contents& contents, const Allocation& bytes
 
 }  // namespace
 
+Blob::Blob(std::shared_ptr<session::State> state, Contents contents)
+    : state_(std::move(state)), contents_(std::move(contents)) {
+  state_->live_bytes += contents_.bytes.size;
+}
+
 Blob::~Blob() {
   state_->shared.erase(*this);
   state_->decoded.forget(*this);
@@ -35,6 +42,16 @@ Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
   Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
   if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};
   return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, contents.segments, bytes};
+}
+
+std::optional<IndexCheck> index_check(const Kept& kept) {
+  if (!kept.blob || !kept.blob->contents().encoded) return std::nullopt;
+  return IndexCheck(kept.blob->state().shared_from_this(), kept.blob->contents().encoded);
+}
+
+void IndexCheck::finish(Memory& memory) const {
+  memory.wait_for(encoded_);
+  state_->overflow.check();
 }
 
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {

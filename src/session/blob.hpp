@@ -22,12 +22,12 @@ class Blob : public std::enable_shared_from_this<Blob> {
     Segments segments;                  ///< samples with bits of their own, or one
     Stream stream;                      ///< the one it was encoded on; on the CPU its executor is not used again
     Allocation bytes;                   ///< empty unless encoded
+    std::shared_ptr<void> encoded;      ///< if it has indices on a device: the point of Memory when they are encoded
     const std::string* site = nullptr;  ///< its name, in the state
     bool is_private = false;            ///< not what the memory holds: see Encoder
   };
 
-  Blob(std::shared_ptr<session::State> state, Contents contents)
-      : state_(std::move(state)), contents_(std::move(contents)) {}
+  Blob(std::shared_ptr<session::State> state, Contents contents);
   Blob(const Blob&) = delete;
   Blob& operator=(const Blob&) = delete;
   ~Blob();

@@ -33,9 +33,12 @@ std::string with_result(std::string site, std::string_view slot) {
   return at == std::string::npos ? site : site.replace(at, slot.size(), kResult);
 }
 
+/// Names of other libraries have a namespace, and are known by their whole name alone: "max_pool*" is not for
+/// "max_pools::any".
 bool matches(std::string_view name, std::string_view pattern) {
-  if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
-  return name == pattern;
+  if (!pattern.ends_with('*')) return name == pattern;
+  const std::string_view start = pattern.substr(0, pattern.size() - 1);
+  return start.empty() || (name.starts_with(start) && name.find("::") == std::string_view::npos);
 }
 
 /// Whether `name` is in a list of patterns separated by spaces.
@@ -55,14 +58,6 @@ bool is_integer(DType dtype) {
 bool takes(const CodecSpec& spec, DType dtype) {
   const auto types = codec_info(spec).encodes;
   return std::ranges::find(types, dtype) != types.end();
-}
-
-/// The bit, and two numbers that stand on the same sides of the limits in every floating type.
-Mask interval_mask(const OperatorFacts& facts) {
-  const float span = facts.upper - facts.lower;
-  const float inside =
-      std::isfinite(span) ? facts.lower + span / 2 : facts.lower + std::max(1.0F, std::abs(facts.lower));
-  return {.lo = facts.lower, .hi = facts.upper, .off = facts.lower, .on = inside};
 }
 
 Choice as_is(std::string_view reason) { return {.keep = Keep::as_is, .spec = Copy{}, .reason = reason}; }
@@ -131,6 +126,13 @@ Choice choose_integer(const PolicyRow& row, DType dtype, const OperatorFacts& fa
   if (facts.index_bound < 1 || facts.index_bound > Index{}.bound) return as_is("integers without a known bound");
   if (index_bits(index.bound) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its bound needs all its bits");
   return {.keep = Keep::encoded, .spec = index, .reason = row.reason};
+}
+
+Choice choose_interval(const PolicyRow& row, DType dtype, const OperatorFacts& facts) {
+  if (!facts.asks_one_bit) return as_is("kernels disagree about an infinity or a NaN at its limits");
+  const std::optional<Mask> mask = interval_mask(facts.interval, dtype);
+  if (!mask) return as_is("its limits are no numbers of its type, or have none between them");
+  return {.keep = Keep::encoded, .spec = *mask, .reason = row.reason};
 }
 
 }  // namespace
@@ -248,8 +250,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
       return {.keep = Keep::encoded, .spec = Mask{}, .reason = row.reason, .not_negative = true};
     case Treatment::interval:
       if (uniform_) break;
-      if (!(facts.lower < facts.upper)) return as_is("its limits leave nothing between them");
-      return {.keep = Keep::encoded, .spec = interval_mask(facts), .reason = row.reason};
+      return choose_interval(row, dtype, facts);
     case Treatment::scaled_mask:
       if (uniform_) break;
       return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};

@@ -46,7 +46,7 @@ constexpr std::string_view kLosses =
 // constinit: the table is data; nothing runs before main().
 constinit const std::array kRows = {
     PolicyRow{"relu relu_", "result self", Treatment::sign, {}, "its gradient asks for the sign alone"},
-    PolicyRow{"hardtanh hardtanh_ relu6 relu6_ threshold threshold_ leaky_relu leaky_relu_",
+    PolicyRow{"hardtanh hardtanh_ threshold threshold_ leaky_relu leaky_relu_",
               "self result",
               Treatment::interval,
               {},
@@ -111,7 +111,7 @@ constinit const std::array kRows = {
     PolicyRow{kComparing, "*", Treatment::as_is, {}, "its gradient compares values"},
     PolicyRow{kPoles, "*", Treatment::as_is, {}, "its gradient has a pole"},
     PolicyRow{kSolvers, "*", Treatment::as_is, {}, "its gradient solves with it"},
-    PolicyRow{"grid_sampler* cudnn_grid_sampler deform_conv2d roi_align",
+    PolicyRow{"grid_sampler* cudnn_grid_sampler torchvision::deform_conv2d torchvision::roi_align",
               "grid offset rois",
               Treatment::as_is,
               {},

@@ -123,7 +123,7 @@ Adaptation::Progress read_progress(std::string_view line, PlanReport report) {
 std::string State::save() {
   const std::lock_guard lock(mutex_);
   const auto [steps, is_due, plan] = adaptation_.progress();
-  std::string text = fmt::format("{}\n{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_);
+  std::string text = fmt::format("{}\n{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_.load());
   text +=
       fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
                   text_of(plan.predicted_variance), text_of(plan.measured_variance), text_of(plan.gradient_variance));

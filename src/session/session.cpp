@@ -26,6 +26,8 @@ void Session::note_observed() { state_->note_observed(); }
 
 bool Session::wants_measurement() const { return state_->wants_measurement(); }
 
+void Session::skip_observation() { state_->skip_observation(); }
+
 bool Session::learn(const Observation& observation) { return state_->learn(observation); }
 
 void Session::set_trial(std::optional<Trial> trial) { state_->set_trial(std::move(trial)); }

@@ -20,8 +20,9 @@ bool has_plane_for(const CodecSpec& have, const Want& want) {
 
 bool same_elements(const ShareKeys& a, const ShareKeys& b) {
   const int rank = a.order.rank;
-  return a.version == b.version && a.dtype == b.dtype && a.stream == b.stream && a.order.elems == b.order.elems &&
-         rank == b.order.rank && std::equal(a.order.sizes, a.order.sizes + rank, b.order.sizes) &&
+  return a.step == b.step && a.version == b.version && a.dtype == b.dtype && a.stream == b.stream &&
+         a.order.elems == b.order.elems && rank == b.order.rank &&
+         std::equal(a.order.sizes, a.order.sizes + rank, b.order.sizes) &&
          std::equal(a.order.strides, a.order.strides + rank, b.order.strides);
 }
 
@@ -40,14 +41,15 @@ std::uint64_t storage_hash(const ShareKeys& keys) {
 
 /// Odd factors keep the two kinds of keys apart, mostly.
 std::uint64_t source_hash(const ShareKeys& keys) {
-  return mix(3 * keys.source + 5 * static_cast<std::uint64_t>(keys.order.elems));
+  return mix(3 * keys.source.id + 5 * static_cast<std::uint64_t>(keys.order.elems));
 }
 
 }  // namespace
 
-ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream) {
+ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream, std::int64_t step) {
   ShareKeys keys;
   if (tensor.identity.address == 0) return keys;
+  keys.step = step;
   keys.version = tensor.version;
   keys.dtype = tensor.view.dtype;
   keys.stream = stream.handle();
@@ -55,8 +57,7 @@ ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream) {
   keys.storage = tensor.identity.address;
   keys.storage_guard = tensor.identity.guard;
   keys.data = tensor.view.data;
-  keys.source = tensor.source.address;
-  keys.source_guard = tensor.source.guard;
+  keys.source = tensor.source;
   return keys;
 }
 
@@ -87,14 +88,14 @@ Found ShareTable::find(const ShareKeys& keys, const Want& want) {
   Found found;  // before the lock: a blob that dies here takes itself out of the table
   const std::lock_guard lock(mutex_);
   if (keys.storage != 0) find_one(storage_hash(keys), same_storage, keys, want, found);
-  if (keys.source != 0 && !found.blob) find_one(source_hash(keys), same_source, keys, want, found);
+  if (keys.source.id != 0 && !found.blob) find_one(source_hash(keys), same_source, keys, want, found);
   return found;
 }
 
 void ShareTable::insert(Blob& blob) {
   const std::lock_guard lock(mutex_);
   if (blob.keys.storage != 0) blobs_.emplace(storage_hash(blob.keys), &blob);
-  if (blob.keys.source != 0) blobs_.emplace(source_hash(blob.keys), &blob);
+  if (blob.keys.source.id != 0) blobs_.emplace(source_hash(blob.keys), &blob);
 }
 
 void ShareTable::erase_one(std::uint64_t hash, const Blob& blob) {
@@ -106,7 +107,7 @@ void ShareTable::erase_one(std::uint64_t hash, const Blob& blob) {
 void ShareTable::erase(const Blob& blob) {
   const std::lock_guard lock(mutex_);
   if (blob.keys.storage != 0) erase_one(storage_hash(blob.keys), blob);
-  if (blob.keys.source != 0) erase_one(source_hash(blob.keys), blob);
+  if (blob.keys.source.id != 0) erase_one(source_hash(blob.keys), blob);
 }
 
 }  // namespace actzip::session

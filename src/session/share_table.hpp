@@ -16,19 +16,19 @@ struct Site;
 /// What the memory of a tensor is found by. Two tensors that agree in the first part, and in the storage and first
 /// element or in the source, hold the same elements in the same order.
 struct ShareKeys {
-  std::uint32_t version = 0;
+  std::int64_t step = 0;  ///< between steps nobody says what is written to
+  std::uint64_t version = 0;
   DType dtype = DType::f32;
   const void* stream = nullptr;  ///< no waiting between streams for the sake of sharing
   format::ElementOrder order;
 
   std::uintptr_t storage = 0;  ///< 0: no key
   const void* data = nullptr;  ///< the first element
-  std::uintptr_t source = 0;   ///< what it was cast from; 0: no key
+  CastSource source;           ///< without a number: no key
   Guard storage_guard;
-  Guard source_guard;
 };
 
-ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream);
+ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream, std::int64_t step);
 
 /// What a saver asks for.
 struct Want {

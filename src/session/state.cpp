@@ -93,6 +93,11 @@ bool State::wants_measurement() {
   return !trial_ && adaptation_.wants_measurement();
 }
 
+void State::skip_observation() {
+  const std::lock_guard lock(mutex_);
+  adaptation_.skip_observation();
+}
+
 bool State::learn(const Observation& observation) {
   const auto is_sound = [](double value) { return std::isfinite(value) && value >= 0.0; };
   if (!std::ranges::all_of(observation.sites, is_sound, &SiteSensitivity::value)) return false;
@@ -132,18 +137,22 @@ SiteId State::site(const SiteKey& key) {
 /// Requires the mutex.
 SiteId State::make_site(const SiteKey& key) {
   std::string name = name_of(key);
-  const auto [place, is_new] = site_by_name_.try_emplace(name, SiteId{static_cast<std::uint32_t>(sites_.size())});
-  if (is_new) {
-    Site& site = sites_.emplace_back();
-    site.id = place->second;
+  if (const auto known = site_by_name_.find(name); known != site_by_name_.end()) return known->second;
+  Site& site = sites_.emplace_back();
+  try {
+    site.id = SiteId{static_cast<std::uint32_t>(sites_.size() - 1)};
     site.module = key.module;
     site.op = key.op;
     site.slot = key.slot;
     site.ordinal = key.ordinal;
     site.name = std::move(name);
     site.row = &policy_.row(key.op, key.slot, site.name);
+    site_by_name_.emplace(site.name, site.id);
+  } catch (...) {
+    sites_.pop_back();  // half a site would be found by its number
+    throw;
   }
-  return place->second;
+  return site.id;
 }
 
 Site& State::site_at(SiteId id) {
@@ -226,7 +235,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     outcome.before = outcome.after = bytes;
     return {};
   }
-  ShareKeys keys = options_.only.empty() ? share_keys(tensor, target.stream) : ShareKeys();
+  ShareKeys keys = options_.only.empty() ? share_keys(tensor, target.stream, step_) : ShareKeys();
   const Want want = want_of(choice);
   const Found found = shared.find(keys, want);
   if (choice.keep == Keep::shape_only) {
@@ -352,6 +361,7 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
                           .segments = segments,
                           .stream = stream,
                           .bytes = {},
+                          .encoded = {},
                           .site = &site.name};
   try {
     const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
@@ -370,8 +380,10 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
   }
-  if (stream.device().kind == DeviceKind::cpu && std::holds_alternative<Index>(spec)) overflow.check();
-  live_bytes += contents.bytes.size;
+  if (std::holds_alternative<Index>(spec)) {
+    contents.encoded = memory.point_in(stream);
+    if (stream.device().kind == DeviceKind::cpu) overflow.check();
+  }
   return std::make_shared<Blob>(shared_from_this(), std::move(contents));
 }
 
@@ -404,10 +416,14 @@ std::uint64_t spread(std::uint64_t x) {
 Seed State::next_seed(const Site& site) {
   constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
   const std::uint64_t start = options_.seed * 0xD1342543DE82EF95ULL;
-  if (!has_trial_) return Seed(spread(start + (encoded_count_++ + 1) * kStep));
-  const std::lock_guard lock(mutex_);
-  const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
-  return Seed(spread(start + seed + (site.id.value + 1) * kStep));
+  if (has_trial_) {
+    const std::lock_guard lock(mutex_);
+    if (trial_) {  // it may have ended since
+      const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
+      return Seed(spread(start + seed + (site.id.value + 1) * kStep));
+    }
+  }
+  return Seed(spread(start + (encoded_count_++ + 1) * kStep));
 }
 
 }  // namespace actzip::session

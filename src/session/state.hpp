@@ -107,6 +107,7 @@ class State : public std::enable_shared_from_this<State> {
   bool wants_observation();
   bool wants_measurement();
   void note_observed();
+  void skip_observation();
   bool learn(const Observation& observation);
   void set_trial(std::optional<Trial> trial);
   [[nodiscard]] bool is_trial() const { return has_trial_; }
@@ -162,10 +163,10 @@ class State : public std::enable_shared_from_this<State> {
   const bool by_sample_;
   std::atomic<std::uint64_t> encoded_count_{0};
   std::atomic<std::int64_t> saves_{0};
+  std::atomic<std::int64_t> step_{0};
   std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
 
   std::mutex mutex_;  ///< of everything below
-  std::int64_t step_ = 0;
   Adaptation adaptation_;
   bool is_observed_ = false;  ///< this step
   std::optional<Trial> trial_;

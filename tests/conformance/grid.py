@@ -20,7 +20,7 @@ MORE_VARIANTS = {
                "affine:3:dithered:group=1024:stats=f32",
                "affine:8:nearest:stats=f32:floor=-32", "affine:4:nearest:group=64:floor=-0.7"),
     "rotated": ("rotated:2:group=128", "rotated:4:mask:group=128:stats=f32", "rotated:1:stats=f32"),
-    "mask": ("mask:lo=0:hi=6", "mask:lo=-1:hi=1:off=-2:on=1.25"),
+    "mask": ("mask:lo=0:hi=6", "mask:nan=off", "mask:lo=-1:hi=1:off=-2:on=1.25"),
     "index": ("index:bound=1", "index:bound=3", "index:bound=200", "index:bound=50257"),
     "cast": (),
     "copy": (),

@@ -63,7 +63,8 @@ TEST_F(EncodedTensors, SurviveACopyOfTheirHandle) {
 TEST_F(EncodedTensors, AreDecodedForOperatorsThatDoNotKnowThem) {
   EXPECT_FALSE(::torch::equal(values_, x_));  // there is something to lose
   EXPECT_TRUE(::torch::equal(encoded_ + gradient_, values_ + gradient_));
-  EXPECT_TRUE(::torch::equal(encoded_.sum({0, 2}), values_.sum({0, 2})));
+  const std::vector<std::int64_t> dimensions{0, 2};
+  EXPECT_TRUE(::torch::equal(encoded_.sum(dimensions), values_.sum(dimensions)));
   EXPECT_TRUE(::torch::equal(encoded_.permute({1, 0, 2, 3}).contiguous(), values_.permute({1, 0, 2, 3}).contiguous()));
   const std::vector<at::Tensor> list{gradient_, encoded_};
   EXPECT_TRUE(::torch::equal(at::cat(list), at::cat({gradient_, values_})));

@@ -17,6 +17,8 @@ class PlainMemory : public Memory {
   }
   Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
   void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
+  std::shared_ptr<void> point_in(const Stream& /*stream*/) override { return nullptr; }
+  void wait_for(const std::shared_ptr<void>& /*point*/) override {}
 
  private:
   struct alignas(16) Block {

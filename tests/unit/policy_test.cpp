@@ -37,12 +37,31 @@ TEST(Policy, LastRowTakesEverything) {
   EXPECT_EQ(spec_of(choose(policy, "no_such_operator", "x")), "rotated:4");
 }
 
+TEST(Policy, OperatorsOfOtherLibrariesAreNotTakenForTheFrameworksOwn) {
+  const Policy policy;
+  for (const std::string_view op :
+       {"mylib::relu", "relu::relu", "max_pools::max_pool2d", "convolution::x", "Function::relu"}) {
+    EXPECT_EQ(&policy.row(op, "self"), &policy_table().back()) << op;
+  }
+  EXPECT_EQ(policy.row("torchvision::roi_align", "rois").reason, "positions in an image");
+}
+
 TEST(Policy, LimitsBecomeAMaskThatKeepsItsSides) {
-  const Choice choice = choose(Policy(), "hardtanh", "self", DType::f32, kSome, {.lower = -2, .upper = 4});
+  const Choice choice = choose(Policy(), "hardtanh", "self", DType::f32, kSome, {.interval = {-2, 4}});
   const auto& mask = std::get<Mask>(choice.spec);
   EXPECT_LE(mask.off, -2);
   EXPECT_GT(mask.on, -2);
   EXPECT_LT(mask.on, 4);
+}
+
+TEST(Policy, WhatOneBitCannotSayIsKeptAsItIs) {
+  const auto kept = [](DType dtype, const OperatorFacts& facts) {
+    return choose(Policy("exact"), "hardtanh", "self", dtype, kSome, facts).keep;
+  };
+  EXPECT_EQ(kept(DType::f32, {.interval = {-0.1F, 0.1F}}), Keep::encoded);
+  EXPECT_EQ(kept(DType::bf16, {.interval = {-0.1F, 0.1F}}), Keep::as_is);
+  EXPECT_EQ(kept(DType::f32, {.interval = {1.0F, 1.0F}}), Keep::as_is);
+  EXPECT_EQ(kept(DType::f32, {.interval = {-1.0F, 1.0F}, .asks_one_bit = false}), Keep::as_is);
 }
 
 TEST(Policy, ExactKeepsEveryValueButWhatNoGradientAsksFor) {

@@ -12,69 +12,13 @@
 #include "actzip/codec.hpp"
 #include "actzip/error.hpp"
 #include "expect_error.hpp"
-#include "plain_memory.hpp"
+#include "session_fixture.hpp"
 
 namespace actzip {
 namespace {
 
-/// Memory that counts.
-class FakeMemory final : public test::PlainMemory {
- public:
-  Allocation allocate(std::size_t bytes, const Stream& stream) override {
-    ++allocations;
-    return PlainMemory::allocate(bytes, stream);
-  }
-  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override {
-    last_flag = allocate(bytes, stream);
-    return last_flag;
-  }
-
-  int allocations = 0;
-  Allocation last_flag;
-};
-
-/// A tensor as an adapter would describe it.
-struct FakeTensor {
-  explicit FakeTensor(std::int64_t elems = 4096, float shift = 0) : values(static_cast<std::size_t>(elems)) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(0.37F * static_cast<float>(i)) + shift;
-  }
-  void relu() {
-    for (float& x : values) x = std::max(x, 0.0F);
-  }
-  [[nodiscard]] SavedTensor saved() const {
-    SavedTensor tensor;
-    tensor.view = {values.data(), DType::f32, Shape::contiguous({static_cast<std::int64_t>(values.size())})};
-    tensor.identity = {reinterpret_cast<std::uintptr_t>(guard.get()), guard};
-    tensor.version = version;
-    return tensor;
-  }
-
-  std::vector<float> values;
-  std::shared_ptr<int> guard = std::make_shared<int>();
-  std::uint32_t version = 0;
-};
-
-class SessionTest : public testing::Test {
- protected:
-  Kept keep(const char* op, const char* slot, const SavedTensor& tensor) {
-    return session->keep(session->site({"", op, slot, 0}), tensor, Stream(), memory);
-  }
-  std::vector<float> values(const Kept& kept) {
-    const Allocation restored = restore(kept, Stream(), memory);
-    std::vector<float> result(restored.size / sizeof(float));
-    std::memcpy(result.data(), restored.data, restored.size);
-    return result;
-  }
-  [[nodiscard]] std::vector<std::string> codecs() const {
-    std::vector<std::string> result;
-    for (const SiteReport& site : session->report().sites) result.push_back(site.codec);
-    return result;
-  }
-  void restart(const SessionOptions& options) { session.emplace(options); }
-
-  FakeMemory memory;
-  std::optional<Session> session{std::in_place};
-};
+using test::FakeTensor;
+using test::SessionTest;
 
 TEST_F(SessionTest, KeepsAndRestores) {
   const FakeTensor x;
@@ -193,14 +137,24 @@ TEST_F(SessionTest, ALessFaithfulBlobDoesNotServe) {
 }
 
 TEST_F(SessionTest, CastsOfOneSourceAreOne) {
-  const auto source = std::make_shared<int>();
   const FakeTensor a;
   const FakeTensor b;
   SavedTensor first = a.saved();
   SavedTensor second = b.saved();
-  first.source = second.source = {reinterpret_cast<std::uintptr_t>(source.get()), source};
+  first.source = second.source = {.id = 7};
   const Kept kept = keep("addmm", "mat1", first);
   EXPECT_EQ(keep("addmm", "mat1", second).blob, kept.blob);
+  second.source.offset = 64;
+  EXPECT_NE(keep("addmm", "mat1", second).blob, kept.blob) << "another part of the cast";
+  second.source = {.id = 8};
+  EXPECT_NE(keep("addmm", "mat1", second).blob, kept.blob);
+}
+
+TEST_F(SessionTest, MemoryOfAnEarlierStepIsNotTakenForThatOfThisOne) {
+  const FakeTensor x;
+  const Kept before = keep("addmm", "mat1", x.saved());
+  session->begin_step();
+  EXPECT_NE(keep("addmm", "mat1", x.saved()).blob, before.blob) << "it may have been written to since";
 }
 
 TEST_F(SessionTest, ReluLearnsAndStaysExact) {
@@ -336,41 +290,6 @@ TEST_F(SessionTest, WhatRunsAgainIsCountedOnceAndTeachesNobody) {
     EXPECT_EQ(session->report().bytes_before, bytes);
   }
   EXPECT_EQ(session->live_bytes(), 0U);
-}
-
-constexpr std::string_view kOutOfBound =
-    "embedding.indices: an index outside the bound that the operator's arguments state; gradients that use it are "
-    "wrong";
-
-TEST_F(SessionTest, AnIndexOutsideItsBoundIsAnErrorAtOnceOnTheCpu) {
-  std::vector<std::int64_t> indices(4096, 3);
-  SavedTensor tensor;
-  tensor.view = {indices.data(), DType::i64, Shape::contiguous({4096})};
-  tensor.facts.index_bound = 100;
-  keep("embedding", "indices", tensor);
-  EXPECT_FALSE(session->report().index_overflow);
-  indices[7] = 100;
-  test::expect_error(ErrorCode::index_out_of_bound, kOutOfBound, [&] { keep("embedding", "indices", tensor); });
-  EXPECT_TRUE(session->report().index_overflow);
-  EXPECT_EQ(session->live_bytes(), 0U);
-  indices[7] = 99;
-  keep("embedding", "indices", tensor);
-}
-
-TEST_F(SessionTest, AnIndexFoundByADeviceIsAnErrorWhenItIsNextLookedAt) {
-  std::vector<std::int64_t> indices(4096, 3);
-  SavedTensor tensor;
-  tensor.view = {indices.data(), DType::i64, Shape::contiguous({4096})};
-  tensor.facts.index_bound = 100;
-  const Kept kept = keep("embedding", "indices", tensor);
-  const auto raise = [&] { std::memset(memory.last_flag.data, 1, 1); };  // as a kernel would, at any time
-  raise();
-  EXPECT_TRUE(session->report().index_overflow);
-  test::expect_error(ErrorCode::index_out_of_bound, kOutOfBound, [&] { restore(kept, Stream(), memory); });
-  restore(kept, Stream(), memory);
-  raise();
-  test::expect_error(ErrorCode::index_out_of_bound, kOutOfBound, [&] { session->begin_step(); });
-  session->begin_step();
 }
 
 TEST_F(SessionTest, OneSiteAloneIsCompressedAndSharesNothing) {

@@ -47,6 +47,7 @@ TEST(Spec, CanonicalTextLeavesDefaultsOut) {
       {Mask{.on = 1.25F}, "mask:on=1.25"},
       {Mask{.lo = -1.0F, .hi = 6.0F, .off = -0.5F, .on = 0.1F}, "mask:lo=-1:hi=6:off=-0.5:on=0.1"},
       {Mask{.lo = -kInf, .on = kInf}, "mask:lo=-inf:on=inf"},
+      {Mask{.nan = MaskSide::off}, "mask:nan=off"},
       {Index{}, "index"},
       {Index{.bound = 50257}, "index:bound=50257"},
       {Cast{}, "cast:bf16"},
@@ -143,7 +144,7 @@ TEST(Spec, TextThatIsNoSpecIsRefusedWithWhatIsAllowed) {
   constexpr std::string_view kAffine =
       "affine (allowed: affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X])";
   constexpr std::string_view kRotated = "rotated (allowed: rotated[:1..4][:mask][:group=128|256][:stats=bf16|f32])";
-  constexpr std::string_view kMask = "mask (allowed: mask[:lo=X][:hi=X][:off=X][:on=X])";
+  constexpr std::string_view kMask = "mask (allowed: mask[:lo=X][:hi=X][:off=X][:on=X][:nan=off|on])";
   constexpr std::string_view kCodecs = "a codec (allowed: affine, rotated, mask, index, cast, copy, dual)";
   constexpr std::string_view kNumber = "is not supported by mask (allowed: any number but NaN, with inf and -inf)";
   constexpr std::string_view kGroups = "is not supported by affine (allowed: 32, 64, 128, 256, 512, 1024)";

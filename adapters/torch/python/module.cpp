@@ -7,8 +7,6 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,7 +19,8 @@
 #include "actzip/version.hpp"
 #include "engine.hpp"
 #include "layers.hpp"
-#include "operators.hpp"
+#include "python_objects.hpp"
+#include "scopes.hpp"
 
 namespace py = pybind11;
 
@@ -32,26 +31,6 @@ using SessionPtr = std::shared_ptr<SessionImpl>;
 
 constexpr const char* kSessionCapsule = "actzip.session";
 constexpr const char* kPackedCapsule = "actzip.packed";
-constexpr const char* kModuleCapsule = "actzip.module";
-
-template <class T>
-void delete_capsule(PyObject* capsule) {
-  delete static_cast<T*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
-}
-
-template <class T>
-py::object make_capsule(T value, const char* name) {
-  auto owned = std::make_unique<T>(std::move(value));
-  PyObject* capsule = PyCapsule_New(owned.get(), name, &delete_capsule<T>);
-  if (capsule == nullptr) throw py::error_already_set();
-  owned.release();  // the capsule's now
-  return py::reinterpret_steal<py::object>(capsule);
-}
-
-template <class T>
-T* capsule_value(PyObject* capsule, const char* name) {
-  return static_cast<T*>(PyCapsule_GetPointer(capsule, name));
-}
 
 /// Runs `body` and turns what it throws into Python's exception: these functions are called by CPython itself.
 template <class Body>
@@ -96,134 +75,9 @@ SessionPtr resolve_hook(PyObject* hook) {
   return *capsule_value<SessionPtr>(function->m_self, kSessionCapsule);
 }
 
-py::object new_builtin(PyMethodDef& definition, const py::object& self) {
-  PyObject* function = PyCFunction_New(&definition, self.ptr());
-  if (function == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(function);
-}
-
-// torch's global module hooks, set while a scope lasts: what a module's forward saves carries its path, and nothing is
-// left on the module.
-
-struct ModulePaths {
-  SessionPtr session;  ///< owns the texts
-  std::unordered_map<PyObject*, const std::string*> paths;
-
-  [[nodiscard]] const std::string* find(PyObject* module) const {
-    const auto found = paths.find(module);
-    return found == paths.end() ? nullptr : found->second;
-  }
-};
-
-PyObject* enter_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  const auto* path = count > 0 ? capsule_value<ModulePaths>(self, kModuleCapsule)->find(arguments[0]) : nullptr;
-  if (path != nullptr) enter_module(path);
-  Py_RETURN_NONE;
-}
-
-PyObject* leave_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  const auto* path = count > 0 ? capsule_value<ModulePaths>(self, kModuleCapsule)->find(arguments[0]) : nullptr;
-  if (path != nullptr) leave_module(path);
-  Py_RETURN_NONE;
-}
-
-// CPython keeps functions of every signature behind one type.
-template <class Function>
-PyCFunction as_c_function(Function function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
-
-PyMethodDef kEnterDefinition = {"actzip_enter", as_c_function(&enter_hook), METH_FASTCALL, "Enters a module's path."};
-PyMethodDef kLeaveDefinition = {"actzip_leave", as_c_function(&leave_hook), METH_FASTCALL, "Leaves a module's path."};
-
-/// What a model holds, read from its modules' own dicts: named_modules() and parameters() take longer than all saves.
-class ModelWalk {
- public:
-  /// `paths` may be null.
-  ModelWalk(SessionImpl& session, ModulePaths* paths) : session_(session), paths_(paths) {}
-
-  void visit(PyObject* module, const std::string& path) {
-    if (!seen_.insert(module).second) return;
-    if (paths_ != nullptr) paths_->paths.emplace(module, session_.module_path(path));
-    const py::object parameters = attribute(module, parameters_name_);
-    const py::object buffers = attribute(module, buffers_name_);
-    const py::object children = attribute(module, children_name_);
-    if (!PyDict_Check(parameters.ptr()) || !PyDict_Check(buffers.ptr()) || !PyDict_Check(children.ptr())) {
-      ask(module, path);
-      return;
-    }
-    add_tensors(parameters.ptr());
-    add_tensors(buffers.ptr());
-    PyObject* name = nullptr;
-    PyObject* child = nullptr;
-    for (Py_ssize_t at = 0; PyDict_Next(children.ptr(), &at, &name, &child) != 0;) {
-      if (child != Py_None) visit(child, paths_ != nullptr ? child_path(path, name) : path);
-    }
-  }
-
- private:
-  static py::object attribute(PyObject* object, const py::str& name) {
-    PyObject* value = PyObject_GetAttr(object, name.ptr());
-    if (value == nullptr) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(value);
-  }
-
-  static std::string child_path(const std::string& path, PyObject* name) {
-    auto text = py::handle(name).cast<std::string>();
-    return path.empty() ? text : path + '.' + text;
-  }
-
-  void add_tensors(PyObject* tensors) {
-    PyObject* name = nullptr;
-    PyObject* tensor = nullptr;
-    for (Py_ssize_t at = 0; PyDict_Next(tensors, &at, &name, &tensor) != 0;) {
-      if (THPVariable_Check(tensor)) session_.parameters.add(THPVariable_Unpack(tensor));
-    }
-  }
-
-  /// A module that keeps no dicts, as those of TorchScript: through its methods.
-  void ask(py::handle module, const std::string& path) {
-    for (const char* method : {"parameters", "buffers"}) {
-      for (const py::handle tensor : module.attr(method)()) session_.parameters.add(THPVariable_Unpack(tensor.ptr()));
-    }
-    if (paths_ == nullptr) return;
-    for (const py::handle item : module.attr("named_modules")()) {
-      const auto [name, child] = item.cast<std::pair<std::string, py::object>>();
-      const std::string whole = path.empty() || name.empty() ? path + name : path + '.' + name;
-      paths_->paths.emplace(child.ptr(), session_.module_path(whole));
-    }
-  }
-
-  SessionImpl& session_;
-  ModulePaths* paths_;
-  std::unordered_set<PyObject*> seen_;
-  py::str parameters_name_ = "_parameters";
-  py::str buffers_name_ = "_buffers";
-  py::str children_name_ = "_modules";
-};
-
-/// A pair of forward hooks that know the modules of the last watch_model().
-struct ModuleHooks {
-  py::object enter;
-  py::object leave;
-};
-
-ModuleHooks module_hooks(const Session& session) {
-  const py::object self = make_capsule(ModulePaths{session.impl(), {}}, kModuleCapsule);
-  return {new_builtin(kEnterDefinition, self), new_builtin(kLeaveDefinition, self)};
-}
-
-/// Registers the parameters and buffers of `model` as they are now.
-void look_at_model(const Session& session, py::handle model) {
-  ModelWalk(*session.impl(), nullptr).visit(model.ptr(), "");
-}
-
-/// The same, and the paths of its modules for `hooks`.
-void watch_model(const Session& session, const ModuleHooks& hooks, py::handle model) {
-  const auto* function = reinterpret_cast<const PyCFunctionObject*>(hooks.enter.ptr());
-  auto* paths = capsule_value<ModulePaths>(function->m_self, kModuleCapsule);
-  paths->paths.clear();  // an address may be another module's by now
-  ModelWalk(*session.impl(), paths).visit(model.ptr(), "");
+void clear_exception() {
+  const py::gil_scoped_acquire lock;
+  PyErr_Clear();
 }
 
 std::pair<py::object, py::object> hook_pair(const Session& session) {
@@ -258,12 +112,20 @@ py::object sample_factors(const Session& session) {
   return factors.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(factors)) : py::none();
 }
 
-/// Site and codec of what the pack hook gave; None if it holds no codes.
-std::optional<std::pair<std::string, std::string>> kept_as(py::handle packed) {
+/// Site of what the pack hook gave, and its codec, or what else was done: "as is", "shape only", "recomputed".
+std::pair<std::string, std::string> kept_as(py::handle packed) {
   const auto* value = capsule_value<Packed>(packed.ptr(), kPackedCapsule);
   if (value == nullptr) throw py::error_already_set();
-  if (!value->is_encoded()) return std::nullopt;
-  return std::pair(value->site(), to_string(value->encoding().spec));
+  const auto how = [&]() -> std::string {
+    switch (value->how()) {
+      case Keep::as_is: return "as is";
+      case Keep::shape_only: return "shape only";
+      case Keep::recomputed: return "recomputed";
+      case Keep::encoded: break;
+    }
+    return to_string(value->encoding().spec);
+  };
+  return {value->site(), how()};
 }
 
 /// (low, high, restored, bytes of the low part, bytes of the high part).
@@ -306,7 +168,7 @@ std::vector<py::dict> level_table() {
 PYBIND11_MODULE(_C, module) {
   using namespace actzip::torch;  // NOLINT(google-build-using-namespace): this is the list of what is bound
   install_engine();
-  set_python_resolver(&resolve_hook);
+  set_python_side({.session_of = &resolve_hook, .forget_exception = &clear_exception});
   module.attr("version") = ACTZIP_VERSION_STRING;
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -316,9 +178,6 @@ PYBIND11_MODULE(_C, module) {
                       error.what());
     }
   });
-  py::class_<ModuleHooks>(module, "ModuleHooks")
-      .def_readonly("enter", &ModuleHooks::enter)
-      .def_readonly("leave", &ModuleHooks::leave);
   py::class_<Session>(module, "Session")
       .def(py::init([](std::string preset, std::optional<double> bits, std::int64_t min_elems, std::uint64_t seed,
                        bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules,
@@ -346,9 +205,6 @@ PYBIND11_MODULE(_C, module) {
       .def("set_samples", &set_samples)
       .def("sample_factors", &sample_factors)
       .def("hook_pair", &hook_pair)
-      .def("module_hooks", &module_hooks)
-      .def("look_at_model", &look_at_model)
-      .def("watch_model", &watch_model)
       .def("register_parameters",
            [](Session& session, const std::vector<at::Tensor>& tensors) { session.register_parameters(tensors); })
       .def("live_bytes", &Session::live_bytes)
@@ -364,8 +220,7 @@ PYBIND11_MODULE(_C, module) {
            [](const Session& session, double value) { session.impl()->core().set_measured_variance(value); })
       .def("report_text", [](const Session& session) { return session.report().to_text(); })
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
-  module.def("start_listening", [](const Session& session) { return start_listening(session.impl().get()); });
-  module.def("stop_listening", &stop_listening);
+  bind_scopes(module);
   module.def("kept_as", &kept_as);
   module.def("take_apart", &take_apart_by, py::arg("tensor"), py::arg("codec"), py::arg("seed"));
   module.def("policy_rows", &policy_rows);

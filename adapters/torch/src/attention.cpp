@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "actzip/backend.hpp"
 #include "memory.hpp"
 
 namespace actzip::torch {
@@ -56,18 +55,42 @@ bool has_dropout(const Frame& frame) {
   return found == names.end() || frame.numbers[static_cast<std::size_t>(found - names.begin())] != 0.0;
 }
 
-/// While it lives, a generator is at that place; afterwards where it was.
+/// Requires the generator's lock.
+void go_to(at::Generator& generator, std::uint64_t seed, std::uint64_t offset) {
+  if (generator.current_seed() != seed) generator.set_current_seed(seed);  // which forgets more than the offset
+  generator.set_offset(offset);
+}
+
+/// Moves a generator to a place for a while. Operators take its lock themselves, so others may draw meanwhile: it can
+/// be told afterwards whether they did, and what they drew is not drawn again.
 class VisitedPlace {
  public:
-  explicit VisitedPlace(const RandomPlace& place) : before_(RandomPlace::now(place.generator.device())) {
-    place.go_there();
+  explicit VisitedPlace(const RandomPlace& place) : place_(place), generator_(place.generator) {
+    const std::lock_guard lock(generator_.mutex());
+    seed_ = generator_.current_seed();
+    offset_ = generator_.get_offset();
+    go_to(generator_, place_.seed, place_.offset);
   }
-  ~VisitedPlace() { before_.go_there(); }
+  ~VisitedPlace() { leave(); }
   VisitedPlace(const VisitedPlace&) = delete;
   VisitedPlace& operator=(const VisitedPlace&) = delete;
 
+  /// Puts the generator back, behind what others drew. Gives whether `drawn` is all that was drawn.
+  bool leave(std::uint64_t drawn = 0) {
+    const std::lock_guard lock(generator_.mutex());
+    if (std::exchange(has_left_, true)) return false;
+    if (generator_.current_seed() != place_.seed) return false;  // somebody has set another seed, which stays
+    const std::uint64_t all = generator_.get_offset() - place_.offset;
+    go_to(generator_, seed_, offset_ + (all > drawn ? all - drawn : 0));
+    return all == drawn;
+  }
+
  private:
-  RandomPlace before_;
+  const RandomPlace& place_;
+  at::Generator generator_;
+  std::uint64_t seed_ = 0;
+  std::uint64_t offset_ = 0;
+  bool has_left_ = false;
 };
 
 }  // namespace
@@ -78,25 +101,17 @@ RandomPlace RandomPlace::now(c10::Device device) {
   return {generator, generator.current_seed(), generator.get_offset()};
 }
 
-void RandomPlace::go_there() const {
-  at::Generator own = generator;
-  const std::lock_guard lock(own.mutex());
-  if (own.current_seed() != seed) own.set_current_seed(seed);  // which forgets more than the offset
-  own.set_offset(offset);
-}
-
 std::shared_ptr<AttentionCall> AttentionCall::of(const Frame& frame) {
   const OperatorInfo& info = *frame.info;
-  if (!info.name.starts_with(kFamily) || !takes_operands_first(info.arguments)) return nullptr;
+  if (!info.handle || !info.name.starts_with(kFamily) || !takes_operands_first(info.arguments)) return nullptr;
   if (frame.count != static_cast<int>(info.arguments.size())) return nullptr;
   std::optional<RandomPlace> random;
   if (has_dropout(frame)) {
     const c10::Device device = tensor_at(frame, query).device();
-    if (!device.is_cuda() || is_capturing(current_stream(device))) return nullptr;
+    if (!device.is_cuda() || is_captured(device)) return nullptr;
     random = RandomPlace::now(device);
   }
-  const auto op = c10::Dispatcher::singleton().findSchema({frame.name, frame.overload ? frame.overload : ""});
-  if (!op) return nullptr;
+  const auto& op = info.handle;
   ::torch::jit::Stack arguments(kOperands);
   for (int i = kOperands; i < frame.count; ++i) {
     auto argument = argument_of(frame, i, op->schema().arguments()[static_cast<std::size_t>(i)].type());
@@ -121,8 +136,12 @@ bool AttentionCall::can_compute(Part part) const {
 void AttentionCall::note_kept(Part part, const Packed& packed) {
   if (part < kOperands) {
     kept_[part] = packed;
-  } else {
-    is_computed_[static_cast<std::size_t>(part - result)] = packed.is_recomputed();
+    return;
+  }
+  is_computed_[static_cast<std::size_t>(part - result)] = packed.is_recomputed();
+  if (part == result && random_) {
+    const RandomPlace now = RandomPlace::now(random_->generator.device());
+    if (now.seed == random_->seed) drawn_ = now.offset - random_->offset;
   }
 }
 
@@ -148,14 +167,35 @@ void AttentionCall::run() {
     stack[i] = operand;
   }
   restored_ = {};
-  {
-    std::optional<VisitedPlace> visit;
-    if (random_) visit.emplace(*random_);
+  if (random_) {
+    draw_again(stack);
+  } else {
     op_.callBoxed(stack);
   }
   for (std::size_t i = 0; i < kOutputs; ++i) {
     if (is_computed_[i]) outputs_[i] = std::move(stack[i]).toTensor();
   }
+}
+
+/// The operator draws as much as it did in forward, unless another thread drew then, or draws now. A mask of other
+/// numbers would be a wrong gradient.
+void AttentionCall::draw_again(::torch::jit::Stack& stack) const {
+  constexpr int kAttempts = 8;
+  for (int i = 0; drawn_ && i < kAttempts; ++i) {
+    ::torch::jit::Stack attempt = stack;
+    VisitedPlace visit(*random_);
+    op_.callBoxed(attempt);
+    if (!visit.leave(*drawn_)) continue;
+    stack = std::move(attempt);
+    return;
+  }
+  TORCH_CHECK(false, "actzip: ", op_.schema().name(),
+              " cannot draw its dropout again: another thread draws from the "
+              "default generator of ",
+              random_->generator.device(),
+              " at the same time (allowed: a generator of its own "
+              "in that thread, or a rule that keeps the result, such as {\"",
+              kFamily, "*.result\": \"rotated:4\"})");
 }
 
 }  // namespace actzip::torch

@@ -17,16 +17,14 @@
 
 namespace actzip::torch {
 
-/// Where a generator stands, so that a dropout draws the same numbers again.
+/// Where a device's default generator stands, so that a dropout draws the same numbers again.
 struct RandomPlace {
   at::Generator generator;
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
 
-  /// Of a device's default generator. Not while its stream is captured.
+  /// Not while its stream is captured.
   static RandomPlace now(c10::Device device);
-  /// Sets the generator to this place.
-  void go_there() const;
 };
 
 /// One call of an operator that takes query, key and value first, and gives result and statistics first.
@@ -66,11 +64,13 @@ class AttentionCall {
  private:
   static constexpr int kOutputs = 2;
   void run();
+  void draw_again(::torch::jit::Stack& stack) const;
 
   const c10::OperatorHandle op_;
   const Operands operands_;
   const ::torch::jit::Stack arguments_;
-  const std::optional<RandomPlace> random_;  ///< if it has a dropout
+  const std::optional<RandomPlace> random_;  ///< before it drew, if it has a dropout
+  std::optional<std::uint64_t> drawn_;       ///< how far the generator had come when the result was there
   std::array<std::optional<Packed>, kOperands> kept_;
   std::array<bool, kOutputs> is_computed_{};  ///< nothing of it is kept
   std::mutex mutex_;  ///< of what follows: somebody may look at what a node has saved while it runs

@@ -2,6 +2,7 @@
 
 #include <ATen/SavedTensorHooks.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <atomic>
@@ -40,16 +41,16 @@ class Hooks final : public SavedVariableHooks {
 /// Scopes of C++ programs on this thread. Python's are on torch's own stack.
 thread_local std::vector<std::shared_ptr<SessionImpl>> t_scopes;
 
-std::atomic<PythonResolver> g_resolver{nullptr};
+std::atomic<const PythonSide*> g_python{nullptr};
 
 Saving saving_with(const at::impl::SavedTensorDefaultHooksTLS& tls) {
   if (tls.is_tracing) return {nullptr, true};
   if (!t_scopes.empty()) return {t_scopes.back(), false};
   if (tls.stack.empty()) return {};
-  const PythonResolver resolve = g_resolver.load(std::memory_order_acquire);
-  if (resolve == nullptr) return {nullptr, true};
+  const PythonSide* const python = g_python.load(std::memory_order_acquire);
+  if (python == nullptr) return {nullptr, true};
   const auto& pack_hook = tls.stack.top().first;
-  auto session = resolve(pack_hook.ptr(&pack_hook.pyinterpreter()));
+  auto session = python->session_of(pack_hook.ptr(&pack_hook.pyinterpreter()));
   const bool is_others = session == nullptr;
   return {std::move(session), is_others};
 }
@@ -109,16 +110,30 @@ void install_engine() {
   (void)installed;
 }
 
-void set_python_resolver(PythonResolver resolver) { g_resolver.store(resolver, std::memory_order_release); }
+void after_backward(std::function<void()> check) {
+  constexpr int kNoBackward = -1;
+  if (::torch::autograd::get_current_graph_task_id() == kNoBackward) return check();
+  Engine::get_default_engine().queue_callback(std::move(check));
+}
+
+void set_python_side(const PythonSide& side) {
+  g_python.store(new PythonSide(side), std::memory_order_release);  // never destroyed
+}
+
+void forget_exception() {
+  if (const PythonSide* const python = g_python.load(std::memory_order_acquire)) python->forget_exception();
+}
 
 Scope::Scope(std::shared_ptr<SessionImpl> session) {
-  start_listening(session.get());
+  t_scopes.reserve(t_scopes.size() + 1);
+  start_listening(session);
   t_scopes.push_back(std::move(session));
 }
 
 Scope::~Scope() {
+  const std::shared_ptr<SessionImpl> session = std::move(t_scopes.back());
   t_scopes.pop_back();
-  stop_listening();
+  stop_listening(*session);
 }
 
 Session::Session(const SessionOptions& options) : impl_(std::make_shared<SessionImpl>(options)) { install_engine(); }

@@ -3,6 +3,7 @@
 
 #include <c10/util/python_stub.h>
 
+#include <functional>
 #include <memory>
 
 #include "session_impl.hpp"
@@ -20,11 +21,22 @@ struct Saving {
 };
 Saving who_saves();
 
-/// The session behind the top of torch's own stack of Python hooks; null if somebody else pushed it. Called without the
-/// interpreter's lock.
-using PythonResolver = std::shared_ptr<SessionImpl> (*)(PyObject* pack_hook);
+/// Runs `check` when the backward that runs on this thread has ended, before its caller gets on; at once outside of
+/// any. What it throws, backward throws.
+void after_backward(std::function<void()> check);
+
+/// What only Python can tell. Called without the interpreter's lock.
+struct PythonSide {
+  /// The session behind the top of torch's own stack of Python hooks; null if somebody else pushed it.
+  std::shared_ptr<SessionImpl> (*session_of)(PyObject* pack_hook) = nullptr;
+  /// An exception that came through C++ is dropped; Python may still hold it as its own.
+  void (*forget_exception)() = nullptr;
+};
 
 /// Set once, by the Python package.
-void set_python_resolver(PythonResolver resolver);
+void set_python_side(const PythonSide& side);
+
+/// After an exception was caught that nobody is to hear of.
+void forget_exception();
 
 }  // namespace actzip::torch

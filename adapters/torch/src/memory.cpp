@@ -10,6 +10,9 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
+
+#include "actzip/backend.hpp"
 
 namespace actzip::torch {
 
@@ -84,6 +87,16 @@ class TorchMemory final : public Memory {
     guard.recordDataPtrOnStream(owner_of(bytes).storage.data_ptr(), to);
   }
 
+  std::shared_ptr<void> point_in(const Stream& stream) override {
+    const c10::Device device = torch_device(stream);
+    if (device.is_cpu() || is_captured(device)) return nullptr;
+    auto event = std::make_shared<c10::Event>(device.type());
+    event->record(torch_stream(stream));
+    return event;
+  }
+
+  void wait_for(const std::shared_ptr<void>& point) override { static_cast<c10::Event*>(point.get())->synchronize(); }
+
   [[nodiscard]] bool untouched(const Allocation& bytes) const override {
     return owner_of(bytes).version.current_version() == 0;
   }
@@ -101,6 +114,11 @@ Stream current_stream(c10::Device device) {
   if (!device.is_cuda()) return Stream::cpu(*executor);
   const c10::impl::VirtualGuardImpl guard(device.type());
   return Stream::cuda(guard.getStream(device).native_handle(), device.index());
+}
+
+bool is_captured(c10::Device device) {
+  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt : std::optional(device));
+  return is_capturing(current_stream(device));
 }
 
 void record_on_current_stream(const c10::Storage& storage) {

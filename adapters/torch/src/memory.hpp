@@ -28,6 +28,9 @@ inline const OwnedStorage& owner_of(const Allocation& allocation) {
 /// The current stream of `device`; on the CPU torch's thread pool.
 Stream current_stream(c10::Device device);
 
+/// Whether what is enqueued there now goes into a CUDA graph.
+bool is_captured(c10::Device device);
+
 /// Keeps the memory of `storage` until what was enqueued on the current stream of its device has run, even if it is
 /// freed before. Does nothing on the CPU.
 void record_on_current_stream(const c10::Storage& storage);

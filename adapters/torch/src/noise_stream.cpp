@@ -23,6 +23,7 @@
 
 #include "actzip/codec.hpp"
 #include "convert.hpp"
+#include "engine.hpp"
 #include "memory.hpp"
 
 namespace actzip::torch {
@@ -106,6 +107,7 @@ bool is_trying() { return t_tried != nullptr; }
 
 at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialNoise>& trial) {
   if (t_tried == nullptr || !trial || !(*t_tried == site)) return restored;
+  const c10::OptionalDeviceGuard guard(restored.is_cpu() ? std::nullopt : std::optional(restored.device()));
   const at::Tensor noisy = at::empty_like(restored);
   const Stream stream = current_stream(restored.device());
   const auto dtype = *to_dtype(restored.scalar_type());
@@ -174,8 +176,9 @@ std::optional<NoiseStream::Tensors> NoiseStream::replay(Node& node, Tensors grad
     Tensors result = node(std::move(gradients));
     for (std::size_t e = 0; e < sent.size(); ++e) result[e] = shaped_as(result[e], sent[e]);
     return result;
-  } catch (const c10::Error&) {
-    return std::nullopt;  // for want of memory, or because the node gave up what it had saved
+  } catch (const std::exception&) {  // no memory, or the node, or somebody's hook, gives what it saved only once
+    forget_exception();
+    return std::nullopt;
   }
 }
 
@@ -211,6 +214,7 @@ void NoiseStream::look_at_rows(Node& node, const Tensors& sent, const Tensors& r
   drawn[0] = received[0] * random_signs(sizes, received[0]);
   const auto by_rows = replay(node, std::move(drawn), sent);
   const std::lock_guard lock(mutex_);
+  if (has_failed_) return;
   for (const std::size_t e : parameters) {
     const SumId whole = sum(sent[e]);
     leaves_.push_back({whole, by_rows ? sum((*by_rows)[e]) : whole, by_rows ? static_cast<double>(rows) : 1.0});
@@ -232,13 +236,32 @@ std::vector<NoiseStream::Tensors> NoiseStream::added_by(Node& node, std::span<co
   return added;
 }
 
-void NoiseStream::pass(Node& node, const Tensors& sent, const Tensors& received) {
+void NoiseStream::pass(Node& node, const Tensors& sent, const Tensors& received) noexcept {
+  try {
+    follow(node, sent, received);
+  } catch (const std::exception&) {  // to know more is not worth a step of training
+    forget_exception();
+    give_up();
+  }
+}
+
+void NoiseStream::give_up() noexcept {
+  const std::lock_guard lock(mutex_);
+  has_failed_ = true;
+  for (Record& record : records_) record.noise.clear();
+  sums_.clear();
+  order_.clear();
+  leaves_.clear();
+}
+
+void NoiseStream::follow(Node& node, const Tensors& sent, const Tensors& received) {
   const at::NoGradGuard no_graph;
   Tensors noise;
   std::vector<TriedSave> saves;
   int self = kNobody;
   {
     const std::lock_guard lock(mutex_);
+    if (has_failed_) return;
     self = record_of(node);
     Record& record = record_at(self);
     if (std::exchange(record.is_done, true)) return;  // a graph that is kept may run again
@@ -252,6 +275,7 @@ void NoiseStream::pass(Node& node, const Tensors& sent, const Tensors& received)
   const std::vector<Tensors> added = added_by(node, saves, sent, received);
 
   const std::lock_guard lock(mutex_);
+  if (has_failed_) return;  // on another device's thread, meanwhile
   std::vector<int> children;
   for (std::size_t e = 0; e < sent.size(); ++e) children.push_back(child_of(node, e));
   Record& record = record_at(self);  // now that its children have their places
@@ -280,6 +304,11 @@ void NoiseStream::arrive(Record& record, std::size_t input, const at::Tensor& no
 bool NoiseStream::has_passed() const {
   const std::lock_guard lock(mutex_);
   return !order_.empty();
+}
+
+bool NoiseStream::has_failed() const {
+  const std::lock_guard lock(mutex_);
+  return has_failed_;
 }
 
 void NoiseStream::start_copies() {

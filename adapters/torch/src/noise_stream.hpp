@@ -49,11 +49,15 @@ class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
   /// Forward: `saves` are what `node` will restore. It and everything below it is followed when it runs.
   void watch(Node& node, std::span<const TriedSave> saves);
 
-  /// Backward: `node` was given `received` and gave `sent`.
-  void pass(Node& node, const Tensors& sent, const Tensors& received);
+  /// Backward: `node` was given `received` and gave `sent`. Throws nothing: if it fails, for want of memory above all,
+  /// everything that was seen is given up.
+  void pass(Node& node, const Tensors& sent, const Tensors& received) noexcept;
 
   /// Whether backward came by.
   [[nodiscard]] bool has_passed() const;
+
+  /// Whether nothing can be learned, because memory ran out.
+  [[nodiscard]] bool has_failed() const;
 
   /// What was seen, from the CPU at once; from a device only if `may_wait`, so that it does not depend on its pace when
   /// somebody learns of it. The first call begins to fetch it. Ask between steps.
@@ -86,6 +90,8 @@ class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
     std::optional<c10::Event> done;
   };
 
+  void follow(Node& node, const Tensors& sent, const Tensors& received);
+  void give_up() noexcept;
   int record_of(Node& node);
   int child_of(Node& node, std::size_t edge);
   [[nodiscard]] Record& record_at(int place) { return records_[static_cast<std::size_t>(place)]; }
@@ -104,6 +110,7 @@ class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
   [[nodiscard]] std::vector<double> squares() const;
 
   mutable std::mutex mutex_;  ///< of everything below
+  bool has_failed_ = false;
   std::unordered_map<const Node*, int> places_;
   std::vector<Record> records_;
   std::vector<int> order_;  ///< of records, as they were passed

@@ -6,14 +6,15 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 
+#include "actzip/error.hpp"
 #include "attention.hpp"
+#include "memory_log.hpp"
 #include "session_impl.hpp"
 
 namespace actzip::torch {
@@ -24,8 +25,15 @@ namespace {
 struct ThreadState {
   std::deque<Frame> frames;  // a deque: a frame stays where it is while deeper ones are added
   std::size_t depth = 0;
-  std::vector<const std::string*> modules;
-  std::vector<SessionImpl*> listeners;
+  int torch_depth = 0;  ///< how many of them are torch's own operators
+  struct Entered {
+    const SessionImpl* session;
+    const std::string* path;
+    bool operator==(const Entered&) const = default;
+  };
+  std::vector<Entered> modules;
+  std::vector<std::shared_ptr<SessionImpl>> listeners;
+  MemoryLog log;
   at::CallbackHandle callback = 0;
 };
 thread_local ThreadState t_state;
@@ -37,22 +45,59 @@ double number_of(const c10::IValue& value) {
   return 0.0;
 }
 
+void note_writes(MemoryLog& log, const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
+  constexpr std::size_t kLastBit = 31;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (((info.written >> std::min(i, kLastBit)) & 1U) == 0) continue;
+    if (inputs[i].isTensor()) {
+      log.note_write(*inputs[i].toTensor().unsafeGetTensorImpl());
+    } else if (inputs[i].isTensorList()) {
+      for (const at::Tensor& tensor : inputs[i].toTensorVector()) log.note_write(*tensor.unsafeGetTensorImpl());
+    }
+  }
+}
+
+/// Casts keep the order of memory unless they are told otherwise.
+bool keeps_order(const c10::IValue& memory_format) {
+  return memory_format.isNone() || memory_format.toMemoryFormat() == c10::MemoryFormat::Preserve;
+}
+
+void note_cast(MemoryLog& log, const at::RecordFunction& function) {
+  constexpr std::size_t kMemoryFormat = 6;
+  const auto inputs = function.inputs();
+  const bool has_node = function.seqNr() >= 0 && inputs[0].isTensor() && inputs[0].toTensor().requires_grad();
+  if (has_node && keeps_order(inputs[kMemoryFormat])) {
+    log.note_cast(inputs[0].toTensor(), static_cast<std::uint64_t>(function.seqNr()));
+  }
+}
+
+/// Before it runs. What torch's own operators do inside of each other concerns memory of their own.
+void note_memory(ThreadState& state, const OperatorInfo& info, const at::RecordFunction& function) {
+  static const OperatorInfo* const cast = &cast_operator();
+  if (&info == cast) note_cast(state.log, function);
+  if (info.written != 0 && state.torch_depth == 0) note_writes(state.log, info, function.inputs());
+  if (info.is_opaque) state.log.note_unknown_write();
+  if (info.is_torch) ++state.torch_depth;
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   ThreadState& state = t_state;
   if (state.depth == state.frames.size()) state.frames.emplace_back();
   Frame& frame = state.frames[state.depth++];
+  frame.info = &unknown_operator();  // until it is known: on_end() comes even if this throws
+  frame.count = 0;
   const auto inputs = function.inputs();
-  frame.name = function.name();
-  frame.overload = function.overload_name();
+  frame.info = &operator_info(function.name(), function.overload_name());
   frame.count = static_cast<int>(std::min<std::size_t>(inputs.size(), kMaxArguments));
   frame.other_saves = 0;
-  frame.info = nullptr;
+  frame.has_saved = false;
   for (int i = 0; i < frame.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const bool is_tensor = inputs[at].isTensor();
     frame.tensors[at] = is_tensor ? inputs[at].toTensor().unsafeGetTensorImpl() : nullptr;
     frame.numbers[at] = is_tensor ? 0.0 : number_of(inputs[at]);
   }
+  note_memory(state, *frame.info, function);
   return nullptr;
 }
 
@@ -76,14 +121,10 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   ThreadState& state = t_state;
   if (state.depth == 0) return;
   Frame& frame = state.frames[--state.depth];
+  if (frame.info->is_opaque) state.log.note_unknown_write();
+  if (frame.info->is_torch) --state.torch_depth;
   if (!frame.tried.empty()) hand_over_tried(frame, function);
   frame.attention.reset();
-}
-
-/// "aten::addmm" -> "addmm"
-std::string_view base_name(std::string_view name) {
-  const std::size_t colons = name.rfind("::");
-  return colons == std::string_view::npos ? name : name.substr(colons + 2);
 }
 
 bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
@@ -91,21 +132,19 @@ bool is_any_of(std::string_view name, std::initializer_list<std::string_view> na
 }
 
 /// What makes an operator known by another name than others of its kind, where the policy must tell them apart.
-constexpr const char* kNoPrefix = "";
 constexpr const char* kDropout = "dropout.";  ///< a dropout's product with its mask
 constexpr const char* kSoftmax = "softmax.";  ///< what a batched product saves beside a softmax's result: attention's v
 
 bool is_dropout_product(const Frame& frame, const Frame* parent) {
-  if (parent == nullptr || parent->name == nullptr) return false;
-  return is_any_of(base_name(parent->name), {"dropout", "dropout_", "feature_dropout", "feature_dropout_"}) &&
-         is_any_of(base_name(frame.name), {"mul", "mul_"});
+  return parent != nullptr &&
+         is_any_of(parent->info->name, {"dropout", "dropout_", "feature_dropout", "feature_dropout_"}) &&
+         is_any_of(frame.info->name, {"mul", "mul_"});
 }
 
 /// The position of the first factor of a batched product, which the second follows; -1 for other operators.
 int first_factor(const Frame& frame) {
-  const std::string_view name = base_name(frame.name);
-  if (name == "bmm") return 0;
-  return name == "baddbmm" ? 1 : -1;
+  if (frame.info->name == "bmm") return 0;
+  return frame.info->name == "baddbmm" ? 1 : -1;
 }
 
 bool is_beside_softmax(const Frame& frame, SlotCode slot) {
@@ -113,62 +152,6 @@ bool is_beside_softmax(const Frame& frame, SlotCode slot) {
   if (first < 0 || first + 1 >= frame.count || slot.value < first || slot.value > first + 1) return false;
   const at::Tensor partner = tensor_at(frame, slot.value == first ? first + 1 : first);
   return partner.defined() && is_softmax_result(partner);
-}
-
-OperatorInfo make_info(const Frame& frame, std::string name) {
-  OperatorInfo info{std::move(name), {}};
-  const auto handle = c10::Dispatcher::singleton().findSchema({frame.name, frame.overload ? frame.overload : ""});
-  if (handle) {
-    for (const auto& argument : handle->schema().arguments()) info.arguments.push_back(argument.name());
-  }
-  return info;
-}
-
-/// All operators ever seen. Names of torch's operators have one address for ever; others' may be used again, so what is
-/// found by address is compared.
-class OperatorTable {
- public:
-  const OperatorInfo& find(const Frame& frame, const char* prefix) {
-    const std::string_view base = base_name(frame.name);
-    const Address address{frame.name, frame.overload, prefix};
-    const std::lock_guard lock(mutex_);
-    const auto known = by_address_.find(address);
-    if (known != by_address_.end() && std::string_view(known->second->name).ends_with(base)) return *known->second;
-    std::string name = prefix + std::string(base);
-    std::string key = name + '.' + (frame.overload != nullptr ? frame.overload : "");
-    auto [place, is_new] = by_name_.try_emplace(std::move(key));
-    if (is_new) place->second = make_info(frame, std::move(name));
-    by_address_[address] = &place->second;
-    return place->second;
-  }
-
- private:
-  struct Address {
-    const char* name;
-    const char* overload;
-    const char* prefix;  ///< one of the above
-    bool operator==(const Address&) const = default;
-  };
-  struct Hash {
-    std::size_t operator()(const Address& address) const noexcept {
-      const auto name = reinterpret_cast<std::uintptr_t>(address.name);
-      const auto overload = reinterpret_cast<std::uintptr_t>(address.overload);
-      return name ^ (overload << 1U) ^ (reinterpret_cast<std::uintptr_t>(address.prefix) << 2U);
-    }
-  };
-  std::mutex mutex_;
-  std::unordered_map<std::string, OperatorInfo> by_name_;  // its values stay where they are
-  std::unordered_map<Address, const OperatorInfo*, Hash> by_address_;
-};
-
-const OperatorInfo& operator_info(const Frame& frame, const char* prefix) {
-  static auto* table = new OperatorTable;
-  return table->find(frame, prefix);
-}
-
-const OperatorInfo& unknown_operator() {
-  static const auto* info = new OperatorInfo{"unknown", {}};
-  return *info;
 }
 
 /// Whether the operator that runs now made `tensor`: its node is the last that was numbered.
@@ -210,13 +193,19 @@ std::int64_t window(const c10::TensorImpl* input, int dimensions) {
 }
 
 /// What the arguments say about limits, factors and bounds. Positions are those of torch's schemas.
-OperatorFacts facts_of(std::string_view op, SlotCode slot, const Frame& frame, const Frame* parent) {
+OperatorFacts facts_of(const OperatorInfo& info, SlotCode slot, const Frame& frame, const Frame* parent) {
   OperatorFacts facts;
-  if (op.starts_with("hardtanh")) {
-    facts.lower = static_cast<float>(frame.numbers[1]);
-    facts.upper = static_cast<float>(frame.numbers[2]);
-  } else if (op.starts_with("threshold")) {
-    facts.lower = static_cast<float>(frame.numbers[1]);
+  if (!info.is_torch) return facts;
+  const std::string_view op = info.name;
+  if (is_any_of(op, {"hardtanh", "hardtanh_"})) {
+    facts.interval = {static_cast<float>(frame.numbers[1]), static_cast<float>(frame.numbers[2])};
+    // An infinite value is outside of an infinite limit here.
+    facts.asks_one_bit = std::isfinite(facts.interval.lower) && std::isfinite(facts.interval.upper);
+  } else if (is_any_of(op, {"threshold", "threshold_"})) {
+    facts.interval.lower = static_cast<float>(frame.numbers[1]);
+    facts.asks_one_bit = std::isfinite(facts.interval.lower);
+  } else if (is_any_of(op, {"leaky_relu", "leaky_relu_"})) {
+    facts.interval.nan = MaskSide::off;
   } else if (op.starts_with("dropout.")) {
     facts.factor = 1.0F / static_cast<float>(1.0 - parent->numbers[1]);
   } else if (op == "mul" || op == "mul_") {
@@ -252,33 +241,57 @@ at::Tensor tensor_at(const Frame& frame, int position) {
   return impl == nullptr ? at::Tensor() : at::Tensor(Pointer::reclaim_copy(impl));
 }
 
-bool start_listening(SessionImpl* session) {
+bool start_listening(const std::shared_ptr<SessionImpl>& session) {
   auto& listeners = t_state.listeners;
   const bool is_new = std::ranges::find(listeners, session) == listeners.end();
-  const bool needs_modules = is_new && session->begin_step();
-  if (listeners.empty()) {
-    t_state.callback = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                                      .scopes({at::RecordScope::FUNCTION})
-                                                      .needsInputs(true)
-                                                      .needsOutputs(session->observe_step()));
-  }
   listeners.push_back(session);
-  return needs_modules;
+  bool has_begun = false;
+  try {
+    const bool needs_modules = is_new && session->begin_step();
+    has_begun = is_new;
+    if (listeners.size() == 1) {
+      t_state.callback = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                                        .scopes({at::RecordScope::FUNCTION})
+                                                        .needsInputs(true)
+                                                        .needsOutputs(session->observe_step()));
+    }
+    return needs_modules;
+  } catch (...) {
+    listeners.pop_back();
+    if (has_begun) session->end_step();
+    throw;
+  }
 }
 
-void stop_listening() {
+void stop_listening(const SessionImpl& session) {
   auto& listeners = t_state.listeners;
-  SessionImpl* session = listeners.back();
-  listeners.pop_back();
+  const auto found = std::find_if(listeners.rbegin(), listeners.rend(),
+                                  [&](const auto& listener) { return listener.get() == &session; });
+  if (found == listeners.rend()) {
+    throw Error(ErrorCode::invalid_scope, "a session that is not entered on this thread cannot be left on it");
+  }
+  const std::shared_ptr<SessionImpl> own = std::move(*found);
+  listeners.erase(std::prev(found.base()));
   if (listeners.empty()) {
     at::removeCallback(t_state.callback);
-    t_state.modules.clear();  // a step may end inside of a module, and its path with the session
+    t_state.log.clear();
   }
-  if (std::ranges::find(listeners, session) == listeners.end()) session->end_step();
+  if (is_listening(session)) return;
+  std::erase_if(t_state.modules, [&](const auto& entered) { return entered.session == &session; });
+  own->end_step();
 }
 
-bool is_listening(const SessionImpl* session) {
-  return std::ranges::find(t_state.listeners, session) != t_state.listeners.end();
+bool is_listening(const SessionImpl& session) {
+  return std::ranges::any_of(t_state.listeners, [&](const auto& listener) { return listener.get() == &session; });
+}
+
+MemoryLog* memory_log() { return t_state.listeners.empty() ? nullptr : &t_state.log; }
+
+std::uint64_t memory_version(const at::Tensor& tensor) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  const std::uint64_t counter = tensor.is_inference() ? 0 : impl->version_counter().current_version();
+  const MemoryLog* const log = memory_log();
+  return counter << 32U | (log != nullptr && tensor.has_storage() ? log->writes(tensor) : 0U);
 }
 
 Unheard::Unheard() {
@@ -291,14 +304,14 @@ Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameter
   if (state.depth == 0) return {&unknown_operator(), {SlotCode::kOther}, nullptr, {}};
   Frame& frame = state.frames[state.depth - 1];
   const Frame* parent = state.depth > 1 ? &state.frames[state.depth - 2] : nullptr;
-  if (frame.info == nullptr) {
-    frame.info = &operator_info(frame, is_dropout_product(frame, parent) ? kDropout : kNoPrefix);
+  if (!std::exchange(frame.has_saved, true)) {
+    if (is_dropout_product(frame, parent)) frame.info = &prefixed(kDropout, *frame.info);
     frame.parameter = first_parameter(frame, parameters);
     frame.attention = AttentionCall::of(frame);
   }
   const SlotCode slot = slot_of(tensor, frame);
-  const OperatorInfo* info = is_beside_softmax(frame, slot) ? &operator_info(frame, kSoftmax) : frame.info;
-  Saver saver{info, slot, frame.parameter, facts_of(info->name, slot, frame, parent), frame.attention};
+  const OperatorInfo* info = is_beside_softmax(frame, slot) ? &prefixed(kSoftmax, *frame.info) : frame.info;
+  Saver saver{info, slot, frame.parameter, facts_of(*info, slot, frame, parent), frame.attention};
   if (frame.attention) {
     const auto part = AttentionCall::part_of(slot, tensor);
     saver.facts.recomputable = part && frame.attention->can_compute(*part);
@@ -321,13 +334,20 @@ std::string slot_name(const OperatorInfo& op, SlotCode slot) {
   return at < op.arguments.size() ? op.arguments[at] : "argument" + std::to_string(at);
 }
 
-const std::string* current_module() { return t_state.modules.empty() ? nullptr : t_state.modules.back(); }
+const std::string* current_module(const SessionImpl& session) {
+  const auto& modules = t_state.modules;
+  const auto found =
+      std::find_if(modules.rbegin(), modules.rend(), [&](const auto& entered) { return entered.session == &session; });
+  return found == modules.rend() ? nullptr : found->path;
+}
 
-void enter_module(const std::string* path) { t_state.modules.push_back(path); }
+void enter_module(const SessionImpl& session, const std::string* path) {
+  if (is_listening(session)) t_state.modules.push_back({&session, path});
+}
 
-void leave_module(const std::string* path) {
+void leave_module(const SessionImpl& session, const std::string* path) {
   auto& modules = t_state.modules;
-  const auto found = std::find(modules.rbegin(), modules.rend(), path);
+  const auto found = std::find(modules.rbegin(), modules.rend(), ThreadState::Entered{&session, path});
   if (found != modules.rend()) modules.erase(std::prev(found.base()), modules.end());
 }
 

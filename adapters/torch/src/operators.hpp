@@ -14,31 +14,28 @@
 
 #include "actzip/policy.hpp"
 #include "noise_stream.hpp"
+#include "operator_info.hpp"
 
 namespace actzip::torch {
 
 class AttentionCall;
+class MemoryLog;
 class ParameterRegistry;
 class SessionImpl;
 
 inline constexpr int kMaxArguments = 12;
 
-/// What is known about an operator, for all its calls. Never destroyed.
-struct OperatorInfo {
-  std::string name;                    ///< without namespace and overload
-  std::vector<std::string> arguments;  ///< their names; empty for what is no operator of torch's
-};
-
 /// One running operator.
 struct Frame {
-  const char* name = nullptr;  ///< as torch calls it: "aten::addmm"
-  const char* overload = nullptr;
+  const OperatorInfo* info = nullptr;
   int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
   std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number; 1 for true
-  int other_saves = 0;                 ///< saved so far that are neither argument nor differentiable output
-  const OperatorInfo* info = nullptr;  ///< found at the first save, as is the following
-  const void* parameter = nullptr;     ///< the storage of the first parameter among its arguments, or behind a cast
+  int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output
+  bool has_saved = false;
+  /// Found at the first save, as is the following: the storage of the first parameter among its arguments, or behind a
+  /// cast.
+  const void* parameter = nullptr;
   std::shared_ptr<AttentionCall> attention;  ///< if it is one that can run again; mostly not
   std::vector<TriedSave> tried;              ///< what it saved so far, if `stream` observes; mostly empty
   std::shared_ptr<NoiseStream> stream;
@@ -62,12 +59,19 @@ struct Saver {
 };
 
 /// Listens to this thread's operators between the two calls, which nest. A session that was not listening yet begins a
-/// step, and ends it when it stops. Gives whether that step needs to know modules.
-bool start_listening(SessionImpl* session);
-void stop_listening();
+/// step, and ends it when it stops. Gives whether that step needs to know modules. If it throws, nothing has begun.
+bool start_listening(const std::shared_ptr<SessionImpl>& session);
+/// Throws Error(invalid_scope) if it does not listen on this thread.
+void stop_listening(const SessionImpl& session);
 
 /// Whether `session` listens on this thread: a scope of it is open.
-bool is_listening(const SessionImpl* session);
+bool is_listening(const SessionImpl& session);
+
+/// What was done to memory on this thread since somebody listens; null if nobody does.
+MemoryLog* memory_log();
+
+/// Changes when the memory of `tensor` is written to, as far as its version counter and the log tell.
+std::uint64_t memory_version(const at::Tensor& tensor);
 
 /// While it lives nobody listens to this thread's operators; unless others do too, a profiler for instance.
 class Unheard {
@@ -89,10 +93,12 @@ void note_tried(const TriedSave& save, const std::shared_ptr<NoiseStream>& strea
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot);
 
-/// The path of the module whose forward runs on this thread; null if none is known. Paths are compared by address.
-const std::string* current_module();
-void enter_module(const std::string* path);
+/// The path of that session's module whose forward runs on this thread; null if none is known. Paths are compared by
+/// address, and belong to the session.
+const std::string* current_module(const SessionImpl& session);
+/// Does nothing unless the session listens on this thread.
+void enter_module(const SessionImpl& session, const std::string* path);
 /// Leaves `path` and whatever was entered after it and not left.
-void leave_module(const std::string* path);
+void leave_module(const SessionImpl& session, const std::string* path);
 
 }  // namespace actzip::torch

@@ -161,18 +161,14 @@ Identity storage_identity(const at::Tensor& tensor) {
   return {reinterpret_cast<std::uintptr_t>(storage), Guard(storage, kWeakStorage)};
 }
 
-Identity cast_source(const at::Tensor& tensor) {
+NodePtr cast_node(const at::Tensor& tensor) {
   NodePtr node = tensor.grad_fn();
   constexpr int kMaxViews = 3;
   for (int i = 0; i < kMaxViews && node && kind_of(*node) == NodeKind::view; ++i) {
-    if (node->num_outputs() != 1) return {};
+    if (node->num_outputs() != 1) return nullptr;
     node = node->next_edge(0).function;
   }
-  if (!node || kind_of(*node) != NodeKind::cast) return {};
-  const auto& source = node->next_edge(0);
-  if (!source.is_valid()) return {};
-  return {reinterpret_cast<std::uintptr_t>(source.function.get()) + source.input_nr,
-          std::make_shared<NodePtr>(source.function)};
+  return node && kind_of(*node) == NodeKind::cast ? node : nullptr;
 }
 
 }  // namespace actzip::torch

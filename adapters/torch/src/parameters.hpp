@@ -42,8 +42,7 @@ bool is_softmax_result(const at::Tensor& tensor);
 /// Its storage, held weakly: the memory may go, the address is not used again.
 Identity storage_identity(const at::Tensor& tensor);
 
-/// If `tensor` is a cast, or a view of one: what it was cast from. Autocast casts one tensor again for each of its
-/// users. An edit of the source under no_grad between two casts is not seen.
-Identity cast_source(const at::Tensor& tensor);
+/// The node that made the cast of which `tensor` is the whole or a view; null if it is none.
+NodePtr cast_node(const at::Tensor& tensor);
 
 }  // namespace actzip::torch

@@ -10,10 +10,11 @@
 #include <cmath>
 #include <string_view>
 
-#include "actzip/backend.hpp"
 #include "attention.hpp"
 #include "convert.hpp"
+#include "engine.hpp"
 #include "memory.hpp"
+#include "memory_log.hpp"
 
 namespace actzip::torch {
 
@@ -41,6 +42,27 @@ std::string_view unsupported_reason(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg()) return "lazily conjugated or negated";
   if (tensor.dim() > kMaxRank) return "of too many dimensions";
   return "";
+}
+
+/// Casts are copies, so their values stay whatever becomes of the source: two are the same only if nobody can have
+/// written into the source between them, nor into one of them since. That is known while somebody listens.
+CastSource cast_source(const at::Tensor& tensor, const at::Tensor* cast_from) {
+  MemoryLog* const log = memory_log();
+  if (log == nullptr || memory_version(tensor) != 0) return {};
+  if (cast_from != nullptr) return {log->casts_of(*cast_from), tensor.storage_offset()};
+  const NodePtr node = cast_node(tensor);
+  return {node ? log->casts_by(*node) : 0, tensor.storage_offset()};
+}
+
+/// On the CPU, torch's loops stop the gradient at a NaN in a whole vector, and let it pass at one behind the last.
+bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
+  return tensor.is_cpu() && (op.name == "hardtanh" || op.name == "hardtanh_");
+}
+
+bool has_nan(const at::Tensor& tensor) {
+  const at::NoGradGuard no_graph;
+  const Unheard unheard;
+  return tensor.numel() > 0 && std::isnan(tensor.max().item<float>());  // the greatest of a NaN and anything is NaN
 }
 
 /// One range in a profile, named after site(). Nothing unless somebody profiles.
@@ -114,6 +136,7 @@ at::Tensor Packed::restored() const {
   if (kept_.how == Keep::shape_only) return empty_restored();
   const ProfileRange range("decode", [&]() -> const std::string& { return *kept_.site; });
   const Allocation values = restore(kept_, current_stream(device_), torch_memory());
+  if (const auto check = index_check(kept_)) after_backward([check] { check->finish(torch_memory()); });
   const OwnedStorage& owner = owner_of(values);
   at::Tensor tensor = tensor_on(owner.storage, type_, shape_);
   tensor.unsafeGetTensorImpl()->set_version_counter(owner.version);
@@ -145,7 +168,7 @@ void SessionImpl::begin_layer_step() {
 void SessionImpl::begin_after_backward() {
   constexpr int kNoBackward = -1;
   if (!backward_ran_->load(std::memory_order_relaxed)) return;
-  if (is_listening(this) || ::torch::autograd::get_current_graph_task_id() != kNoBackward) return;
+  if (is_listening(*this) || ::torch::autograd::get_current_graph_task_id() != kNoBackward) return;
   begin_layer_step();
 }
 
@@ -159,16 +182,19 @@ bool SessionImpl::observe_step() {
   return true;
 }
 
-/// Whether what is saved now is to be tried out. A step that is captured into a graph would be observed again with each
-/// replay; its first tensor on a device tells, so that a step on the CPU asks no driver.
-bool SessionImpl::is_watched(const at::Tensor& tensor) {
+/// A step that is captured into a graph would be observed again with each replay; its first tensor on a device tells,
+/// so that a step on the CPU asks no driver.
+std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  if (!is_observed_ || !may_be_captured_ || !tensor.is_cuda()) return is_observed_;
-  may_be_captured_ = false;
-  if (!is_capturing(current_stream(tensor.device()))) return true;
-  is_observed_ = false;
-  stream_.reset();
-  return false;
+  if (!is_observed_) return nullptr;
+  if (may_be_captured_ && tensor.is_cuda()) {
+    may_be_captured_ = false;
+    if (is_captured(tensor.device())) {
+      is_observed_ = false;
+      stream_.reset();
+    }
+  }
+  return stream_;
 }
 
 /// Between two steps, so that no step has some of its bits by one plan and some by another.
@@ -176,6 +202,12 @@ bool SessionImpl::take_observation() {
   constexpr int kMostWaiting = 8;
   const std::lock_guard lock(mutex_);
   if (!stream_ || open_steps_ > 0) return false;
+  if (stream_->has_failed()) {
+    TORCH_WARN("actzip: memory ran out while a step was observed; bits stay as they are until the next one is");
+    stream_.reset();
+    session_.skip_observation();
+    return false;
+  }
   if (!stream_->has_passed()) {
     if (++waited_ > kMostWaiting) stream_.reset();  // nobody ran backward
     return false;
@@ -214,12 +246,12 @@ std::size_t SessionImpl::Hash::operator()(const SiteAddress& address) const noex
 }
 
 SiteGroup& SessionImpl::group_of(const Saver& saver, const std::string* module) {
-  const auto [place, is_new] = groups_.try_emplace({module, saver.op, saver.slot.value});
-  if (is_new) {
-    place->second.slot = slot_name(*saver.op, saver.slot);
-    place->second.weight_slot = is_weight_slot(saver.op->name, place->second.slot);
-  }
-  return place->second;
+  const SiteAddress address{module, saver.op, saver.slot.value};
+  if (const auto known = groups_.find(address); known != groups_.end()) return known->second;
+  SiteGroup group;
+  group.slot = slot_name(*saver.op, saver.slot);
+  group.weight_slot = is_weight_slot(saver.op->name, group.slot);
+  return groups_.emplace(address, std::move(group)).first->second;
 }
 
 SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::string* module) {
@@ -240,7 +272,7 @@ SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
     sequence_.leave();
   }
   const bool is_left = sequence_.is_left();
-  const std::string* module = is_left ? &kUnknownModule : current_module();
+  const std::string* module = is_left ? &kUnknownModule : current_module(*this);
   SiteGroup& group = group_of(saver, module);
   const SiteId id = next_in(group, saver, module);
   if (module != nullptr && !is_left) saw_module_ = true;
@@ -249,7 +281,8 @@ SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
   return save;
 }
 
-SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const {
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place,
+                                  const PackHelp& help) const {
   SavedTensor saved;
   saved.facts = saver.facts;
   saved.facts.after_model = place.after_model;
@@ -270,7 +303,9 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   saved.view.data = tensor.const_data_ptr();
   saved.view.device = to_device(tensor.device());
   saved.identity = storage_identity(tensor);
-  saved.source = cast_source(tensor);
+  saved.version = memory_version(tensor);
+  saved.source = cast_source(tensor, help.cast_from);
+  if (is_torn_at_nan(*saver.op, tensor) && has_nan(tensor)) saved.facts.asks_one_bit = false;
   saved.samples = samples->batch(tensor.device());
   return saved;
 }
@@ -290,7 +325,9 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
       packed.attention_part_ = *part;
     }
   }
-  if (const auto save = packed.tried(); save && is_watched(tensor)) note_tried(*save, stream_);
+  if (const auto save = packed.tried()) {
+    if (const auto stream = observer(tensor)) note_tried(*save, stream);
+  }
   return packed;
 }
 
@@ -306,22 +343,16 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
   return pack_at(place, tensor, saver, help);
 }
 
-std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
-  if (!is_watched(tensor)) return nullptr;
-  const std::lock_guard lock(mutex_);
-  return stream_;
-}
-
 Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver,
                             const PackHelp& help) {
   const Packed* source = help.source;
-  SavedTensor saved = describe(tensor, saver, place);
+  SavedTensor saved = describe(tensor, saver, place, help);
   saved.encoder = help.encoder;
   Packed packed;
   packed.has_version_ = !tensor.is_inference();
   if (packed.has_version_) {
     packed.counter_ = tensor.unsafeGetTensorImpl()->version_counter();
-    packed.version_ = saved.version = packed.counter_.current_version();
+    packed.version_ = packed.counter_.current_version();
   }
   if (saved.role == Role::activation) {
     const auto guard = guard_for(tensor.device());

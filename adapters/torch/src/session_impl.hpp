@@ -34,13 +34,14 @@ class Packed {
   /// The same; with noise on it, while that is tried out in an observed step.
   [[nodiscard]] at::Tensor unpack_as_tried() const;
 
+  [[nodiscard]] Keep how() const { return kept_.how; }
   /// Whether its values are kept in few bits, so that others may be derived from them.
   [[nodiscard]] bool is_encoded() const { return kept_.how == Keep::encoded; }
   /// Whether nothing is kept, and the operator runs again for it.
   [[nodiscard]] bool is_recomputed() const { return kept_.how == Keep::recomputed; }
   /// Whether it restores the source that it was packed with, from which the tensor is to be computed.
   [[nodiscard]] bool is_derived() const { return kept_.derived; }
-  /// Name of the site that keeps it, as in the report. Requires is_encoded().
+  /// Name of the site that saved it, as in the report.
   [[nodiscard]] const std::string& site() const { return *kept_.site; }
   /// What an observed step tries out in it, if anything.
   [[nodiscard]] std::optional<TriedSave> tried() const;
@@ -74,8 +75,9 @@ class Packed {
 
 /// What a layer knows beside the tensor; mostly nothing.
 struct PackHelp {
-  const Packed* source = nullptr;  ///< see actzip::Session::keep()
-  Encoder* encoder = nullptr;      ///< see actzip::SavedTensor
+  const Packed* source = nullptr;         ///< see actzip::Session::keep()
+  Encoder* encoder = nullptr;             ///< see actzip::SavedTensor
+  const at::Tensor* cast_from = nullptr;  ///< what the layer made the tensor of, if that is a cast
 };
 
 class SessionImpl {
@@ -100,7 +102,7 @@ class SessionImpl {
   Packed pack(const at::Tensor& tensor);
   /// The same for a layer, which knows its module and what it saves.
   Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
-  /// Where layers report what is to be tried out; null unless the step is observed.
+  /// Where what is saved now is to be tried out; null unless the step is observed.
   [[nodiscard]] std::shared_ptr<NoiseStream> observer(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
@@ -123,11 +125,11 @@ class SessionImpl {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
-  bool is_watched(const at::Tensor& tensor);
   SiteSequence::Save place_of(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
-  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place) const;
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place,
+                       const PackHelp& help) const;
   Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp

@@ -40,6 +40,7 @@ void encode_bytes(const codec::EncodeJob& job, Range blocks) {
 
 void encode_floats(const Mask& spec, const codec::EncodeJob& job, Range blocks) {
   alignas(64) float buffer[kBlock] = {};
+  const math::MaskLimits limits = math::mask_limits(spec);
   FloatReader reader(job.src, blocks.first * kBlock);
   for (std::int64_t b = blocks.first; b < blocks.last; ++b) {
     const int count = block_count(job.geometry.elems, b);
@@ -47,7 +48,7 @@ void encode_floats(const Mask& spec, const codec::EncodeJob& job, Range blocks) 
     store_bits(count, job.dst + b * (kBlock / 8), [&](int i) {
       std::uint32_t off = 0;
       for (int j = 0; j < 32; j += kLanes) {
-        off |= bits_of(Flags(math::mask_off<Floats>(load<Floats>(x + i + j), spec.lo, spec.hi))) << j;
+        off |= bits_of(Flags(math::mask_off<Floats>(load<Floats>(x + i + j), limits))) << j;
       }
       return ~off;
     });

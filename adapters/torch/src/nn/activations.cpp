@@ -114,7 +114,7 @@ at::Tensor connected(Forward& forward, const at::Tensor& input, bool inplace, co
 void offer_masked(LayerNode& node, const at::Tensor& result, Recipe recipe, const Packed& mask) {
   recipe.mask = mask;
   node.recipe = share(std::move(recipe));
-  node.result_version = static_cast<std::uint32_t>(result._version());
+  node.result = Stamp(result);
 }
 
 /// In place of what a batch norm gave: one node for both.

@@ -54,6 +54,7 @@ std::optional<Encodings> encodings(const FusedNorm& norm, const Packed& input, c
 Normalization FusedNorm::normalization() const { return {floats(numbers), shape.channels}; }
 
 at::Tensor FusedNorm::result(const Packed& input, const std::optional<Packed>& mask) const {
+  const c10::OptionalDeviceGuard guard(input.device());
   const auto found = encodings(*this, input, mask);
   if (!found) return {};
   const at::Tensor values = input.empty_restored();

@@ -36,11 +36,11 @@ Session& default_session() {
 }
 
 void begin_step(const Session& session) {
-  if (!is_listening(session.impl().get())) session.impl()->begin_layer_step();
+  if (!is_listening(*session.impl())) session.impl()->begin_layer_step();
 }
 
 void end_step(const Session& session) {
-  if (!is_listening(session.impl().get())) session.impl()->samples->end_step();
+  if (!is_listening(*session.impl())) session.impl()->samples->end_step();
 }
 
 namespace layers {
@@ -96,6 +96,14 @@ at::Tensor Held::get() const {
               tensor_.toString(), " ", tensor_.sizes(), " is at version ", now, "; expected version ", version_,
               " instead.");
   return tensor_;
+}
+
+Stamp::Stamp(const at::Tensor& tensor)
+    : storage_(storage_identity(tensor)), data_(tensor.const_data_ptr()), version_(memory_version(tensor)) {}
+
+bool Stamp::fits(const at::Tensor& tensor) const {
+  return reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl()) == storage_.address &&
+         tensor.const_data_ptr() == data_ && memory_version(tensor) == version_;
 }
 
 variable_list LayerNode::apply(variable_list&& gradients) {

@@ -36,6 +36,19 @@ class Held {
   std::uint32_t version_ = 0;
 };
 
+/// A tensor as it was at some moment, so that it can be told whether it still has the same values.
+class Stamp {
+ public:
+  Stamp() = default;
+  explicit Stamp(const at::Tensor& tensor);
+  [[nodiscard]] bool fits(const at::Tensor& tensor) const;
+
+ private:
+  Identity storage_;
+  const void* data_ = nullptr;
+  std::uint64_t version_ = 0;
+};
+
 /// Operators run as they do below autograd and autocast, which a layer has dealt with itself.
 class BelowAutograd {
  public:
@@ -56,7 +69,7 @@ class LayerNode : public Node {
 
   /// How the result can be computed from what this node keeps; mostly null.
   std::shared_ptr<const Recipe> recipe;
-  std::uint32_t result_version = 0;                 ///< for which the recipe holds
+  Stamp result;                                     ///< for which the recipe holds
   std::shared_ptr<std::atomic<bool>> backward_ran;  ///< the session's
 
  protected:

@@ -39,7 +39,7 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
 void offer_recipe(LayerNode& node, const at::Tensor& result, Recipe recipe) {
   if (!recipe.source.is_encoded()) return;
   node.recipe = share(std::move(recipe));
-  node.result_version = static_cast<std::uint32_t>(result._version());
+  node.result = Stamp(result);
 }
 
 /// What was computed while it was kept.

@@ -4,6 +4,7 @@
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/batch_norm_elemt.h>
 #include <ATen/ops/threshold_backward.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <mutex>
 #include <utility>
@@ -106,6 +107,7 @@ at::Tensor Recipe::result_of(const Packed& kept, c10::ScalarType type) const {
 
 /// In one pass; undefined where no kernel takes it.
 at::Tensor Recipe::rows_of(const Packed& kept, c10::ScalarType type) const {
+  const c10::OptionalDeviceGuard guard(kept.device());
   const at::Tensor factor = weight.get();
   const at::Tensor shift = bias.get();
   const at::Tensor values = kept.empty_restored(type);
@@ -137,14 +139,16 @@ std::shared_ptr<const Recipe> recipe_of(const at::Tensor& tensor) {
   const auto node = tensor.grad_fn();
   const auto* layer = dynamic_cast<const LayerNode*>(node.get());
   if (layer == nullptr || !layer->recipe || tensor.output_nr() != 0) return nullptr;
-  return static_cast<std::uint32_t>(tensor._version()) == layer->result_version ? layer->recipe : nullptr;
+  return layer->result.fits(tensor) ? layer->recipe : nullptr;
 }
 
 Input::Input(Forward& forward, const OperatorInfo& op, const at::Tensor& given, const at::Tensor& used,
              const OperatorFacts& facts)
     : type_(used.scalar_type()) {
   if (forward.layer().options().derive) recipe_ = recipe_of(given);
-  packed_ = forward.keep(op, {0}, used, facts, {.source = recipe_ ? &recipe_->source : nullptr});
+  packed_ = forward.keep(
+      op, {0}, used, facts,
+      {.source = recipe_ ? &recipe_->source : nullptr, .cast_from = used.is_same(given) ? nullptr : &given});
   if (!packed_.is_derived()) recipe_.reset();
 }
 

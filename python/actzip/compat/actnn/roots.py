@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from ... import _C
 from ...convert import Conversion
 from ...nn.binding import Binding, CompressedLayer, is_compiling
 from ...session import Session
@@ -127,7 +128,7 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
         session.samples(torch.as_tensor(QScheme.batch).cpu(), learn=QScheme.update_scale)
     torch._C._set_cudnn_benchmark(config.cudnn_benchmark_conv2d)  # also where flags may be set by contexts alone
     session.__enter__()
-    session._is_in_forward(module)
+    _C.is_in_forward(session, module)
     _running.session = session
 
 

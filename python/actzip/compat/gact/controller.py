@@ -8,11 +8,15 @@ from typing import Any
 
 import torch
 
+from ... import _C
 from ...report import Report
-from ...session import Session, _pop_hooks, _push_hooks
+from ...session import Session
 from ..rehearsal import rehearsed
 from . import conf
 from .quantizer import Quantizer
+
+_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 
 
 class Controller:
@@ -100,17 +104,17 @@ class Controller:
     def _before_forward(self, *_: object) -> None:
         if (self._has_hooks or self._is_listening) and torch.is_grad_enabled():
             self._next_step()
-            self.session._is_in_forward(self.model)
+            _C.is_in_forward(self.session, self.model)
 
     def _next_step(self) -> None:
         self._end_step()
-        self.session._listen()
+        _C.listen(self.session)
         self._is_listening = True
 
     def _end_step(self) -> None:
         if self._is_listening:
             self._is_listening = False
-            self.session._stop_listening()
+            _C.stop_listening(self.session)
 
     def _log(self) -> None:
         folder = Path(conf.config.work_dir)

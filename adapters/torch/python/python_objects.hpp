@@ -1,0 +1,44 @@
+// CPython's capsules and builtins, for hooks that are called without pybind11 in between.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <utility>
+
+namespace actzip::torch {
+
+template <class T>
+void delete_capsule(PyObject* capsule) {
+  delete static_cast<T*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
+}
+
+/// Owns `value` under a name, which is a literal.
+template <class T>
+pybind11::object make_capsule(T value, const char* name) {
+  auto owned = std::make_unique<T>(std::move(value));
+  PyObject* capsule = PyCapsule_New(owned.get(), name, &delete_capsule<T>);
+  if (capsule == nullptr) throw pybind11::error_already_set();
+  owned.release();  // the capsule's now
+  return pybind11::reinterpret_steal<pybind11::object>(capsule);
+}
+
+/// Null, with Python's exception set, if it is no capsule of that name.
+template <class T>
+T* capsule_value(PyObject* capsule, const char* name) {
+  return static_cast<T*>(PyCapsule_GetPointer(capsule, name));
+}
+
+inline pybind11::object new_builtin(PyMethodDef& definition, const pybind11::object& self) {
+  PyObject* function = PyCFunction_New(&definition, self.ptr());
+  if (function == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::object>(function);
+}
+
+// CPython keeps functions of every signature behind one type.
+template <class Function>
+PyCFunction as_c_function(Function function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+}  // namespace actzip::torch

@@ -1,0 +1,115 @@
+"""An operator is known by namespace, name, overload and kind; what only bears the name of one of torch's is not it."""
+
+import actzip
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+
+EXACT = {"preset": "exact", "min_elems": 0}
+
+
+def named(name, saves="input"):
+    """A Function of that name: the square, which needs every value of what it saves."""
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            result = x * x
+            ctx.save_for_backward(x if saves == "input" else result)
+            return result
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (saved,) = ctx.saved_tensors
+            return gradient * 2 * (saved if saves == "input" else saved.sqrt())
+
+    Square.__name__ = Square.__qualname__ = name
+    return type(name, (Square,), {})
+
+
+def gradient(function, session=None, size=2048):
+    torch.manual_seed(1)
+    x = torch.randn(size, requires_grad=True)
+    source = x.abs() + 0.5
+    if session is None:
+        y = function(source)
+    else:
+        with session:
+            y = function(source)
+    y.sum().backward()
+    return x.grad
+
+
+NAMES = ["relu", "relu_", "threshold", "leaky_relu", "hardtanh", "max_pool2d", "avg_pool2d", "dropout", "embedding",
+         "gather", "nll_loss_forward", "_scaled_dot_product_flash_attention", "aten::relu", "aten::hardtanh"]
+
+
+@pytest.mark.parametrize("saves", ["input", "result"])
+@pytest.mark.parametrize("name", NAMES)
+def test_functions_of_python(name, saves):
+    function = named(name, saves)
+    session = actzip.Session(**EXACT)
+    assert torch.equal(gradient(function.apply), gradient(function.apply, session))
+    assert session.report().sites[-1].codec == "as is"
+
+
+@pytest.mark.parametrize("first", ["torch", "python"])
+def test_neither_spoils_the_other(first):
+    """By whatever is seen first; sites of both have names of their own."""
+    function, session = named("softplus"), actzip.Session(**EXACT)
+
+    def both(x):
+        return F.softplus(function.apply(x)) if first == "python" else function.apply(F.softplus(x))
+
+    assert torch.equal(gradient(both), gradient(both, session))
+    names = {site.site for site in session.report().sites}
+    assert "softplus.self" in names and any(name.startswith("Function::softplus.") for name in names), names
+
+
+def test_operators_of_other_libraries():
+    library = torch.library.Library("actzip_test_identity", "DEF")
+    library.define("relu(Tensor x) -> Tensor")
+    function = named("inner")
+    library.impl("relu", lambda x: function.apply(x), "CompositeImplicitAutograd")
+    library.define("hardtanh(Tensor self, Scalar min_val, Scalar max_val) -> Tensor")
+
+    def backward(ctx, gradient):
+        (saved,) = ctx.saved_tensors
+        return gradient * 2 * saved, None, None
+
+    torch.library.impl("actzip_test_identity::hardtanh", "default", lambda x, a, b: x * x, lib=library)
+    torch.library.register_autograd(
+        "actzip_test_identity::hardtanh", backward, lib=library,
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+    own = torch.ops.actzip_test_identity
+    for call in (lambda x: own.relu(x), lambda x: own.hardtanh(x, -1.0, 1.0)):
+        session = actzip.Session(**EXACT)
+        assert torch.equal(gradient(call), gradient(call, session))
+        assert session.report().sites[-1].codec == "as is", session.report()
+
+
+def test_a_function_that_is_called_like_the_one_that_was_freed():
+    """Names of Functions may lie where another name lay before."""
+    for i in range(50):
+        function = named("relu" if i % 2 else f"other{i}")
+        assert torch.equal(gradient(function.apply), gradient(function.apply, actzip.Session(**EXACT)))
+
+
+def test_dropout_is_torchs_own():
+    """A product inside something that calls itself a dropout is no mask."""
+
+    class dropout(Function):  # noqa: N801
+        @staticmethod
+        def forward(ctx, x):
+            with torch.enable_grad():
+                inner = x.detach().requires_grad_()
+                result = inner * (inner + 1)
+            ctx.inner, ctx.result = inner, result
+            return result.detach()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return torch.autograd.grad(ctx.result, ctx.inner, gradient)[0]
+
+    assert torch.equal(gradient(dropout.apply), gradient(dropout.apply, actzip.Session(**EXACT)))

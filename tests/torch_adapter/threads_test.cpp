@@ -1,0 +1,151 @@
+// Threads that share a model and sessions: some run forward, others run backward on what those made. For
+// ACTZIP_STRESS_SECONDS (3), best under ThreadSanitizer: `make test-sanitize`.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "actzip/torch.hpp"
+
+namespace actzip::torch {
+namespace {
+
+namespace nn = ::torch::nn;
+using Gradients = std::vector<at::Tensor>;
+
+constexpr int kForwardThreads = 4;
+constexpr int kBackwardThreads = 4;
+
+class Network : public nn::Module {
+ public:
+  at::Tensor forward(const at::Tensor& tokens) {
+    const at::Tensor x = embed_->forward(tokens);
+    const at::Tensor h = norm_->forward(x + second_->forward(at::relu(first_->forward(x))));
+    const at::Tensor low = h.to(at::kBFloat16);
+    return at::gelu(at::hardtanh(low.to(at::kFloat), -1, 1)).square().mean() + at::leaky_relu(low).sum().to(at::kFloat);
+  }
+
+ private:
+  nn::Embedding embed_{register_module("embed", nn::Embedding(50, 32))};
+  nn::Linear first_{register_module("first", nn::Linear(32, 64))};
+  nn::Linear second_{register_module("second", nn::Linear(64, 32))};
+  nn::LayerNorm norm_{register_module("norm", nn::LayerNorm(nn::LayerNormOptions({32})))};
+};
+
+struct Graph {
+  at::Tensor loss;
+  bool is_exact = false;
+};
+
+class Stress {
+ public:
+  Stress() {
+    ::torch::manual_seed(0);
+    tokens_ = ::torch::randint(50, {8, 32});
+    plain_ = gradients_of(network_.forward(tokens_));
+    for (const SessionOptions& options : kinds()) shared_.push_back(std::make_unique<Session>(options));
+  }
+
+  void run(std::chrono::seconds duration) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kForwardThreads; ++i) threads.emplace_back([this, i] { forward(static_cast<unsigned>(i)); });
+    for (int i = 0; i < kBackwardThreads; ++i) threads.emplace_back([this] { backward(); });
+    std::this_thread::sleep_for(duration);
+    is_over_ = true;
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::atomic<int> steps{0};
+  std::atomic<int> faults{0};
+
+ private:
+  static std::vector<SessionOptions> kinds() {
+    return {{.preset = "exact", .min_elems = 0},
+            {.min_elems = 0},
+            {.preset = "affine:4", .min_elems = 0},
+            {.min_elems = 0, .adapt = "layer", .interval = 5}};
+  }
+
+  Gradients gradients_of(const at::Tensor& loss) { return ::torch::autograd::grad({loss}, network_.parameters()); }
+
+  void forward(unsigned number) {
+    std::mt19937 random(number);
+    while (!is_over_) {
+      const std::size_t kind = random() % shared_.size();
+      const bool is_own = random() % 2 == 0;  // which dies before backward
+      auto own = is_own ? std::make_unique<Session>(kinds()[kind]) : nullptr;
+      Session& session = is_own ? *own : *shared_[kind];
+      at::Tensor loss;
+      {
+        const Scope scope = session.scope();
+        if (random() % 4 == 0) const Scope inner = shared_[random() % shared_.size()]->scope();
+        loss = network_.forward(tokens_);
+      }
+      if (random() % 8 == 0) (void)session.report().to_json();
+      put({std::move(loss), kind == 0});
+    }
+  }
+
+  void backward() {
+    while (!is_over_) {
+      Graph graph = take();
+      if (!graph.loss.defined()) {
+        std::this_thread::yield();
+        continue;
+      }
+      const Gradients found = gradients_of(graph.loss);
+      bool is_right = found.size() == plain_.size();
+      for (std::size_t i = 0; is_right && graph.is_exact && i < found.size(); ++i)
+        is_right = at::equal(found[i], plain_[i]);
+      faults += is_right ? 0 : 1;
+      ++steps;
+    }
+  }
+
+  void put(Graph graph) {
+    const std::lock_guard lock(mutex_);
+    graphs_.push_back(std::move(graph));
+    if (graphs_.size() > 2 * kForwardThreads) graphs_.pop_front();  // nobody runs its backward
+  }
+
+  Graph take() {
+    const std::lock_guard lock(mutex_);
+    if (graphs_.empty()) return {};
+    Graph graph = std::move(graphs_.front());
+    graphs_.pop_front();
+    return graph;
+  }
+
+  Network network_;
+  at::Tensor tokens_;
+  Gradients plain_;
+  std::vector<std::unique_ptr<Session>> shared_;
+  std::atomic<bool> is_over_{false};
+  std::mutex mutex_;
+  std::deque<Graph> graphs_;
+};
+
+TEST(TorchThreads, ShareAModelAndSessions) {
+  at::set_num_threads(1);
+  const char* const text = std::getenv("ACTZIP_STRESS_SECONDS");
+  const std::chrono::seconds duration(text != nullptr ? std::max(1, std::atoi(text)) : 3);
+  Stress stress;
+  stress.run(duration);
+  EXPECT_GT(stress.steps, 0);
+  EXPECT_EQ(stress.faults, 0);
+  std::printf("%d steps in %d s\n", stress.steps.load(), static_cast<int>(duration.count()));
+}
+
+}  // namespace
+}  // namespace actzip::torch
