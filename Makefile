@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 BIN := build/bin/actzip
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build test test-gpu bench demo lint format clean
+.PHONY: help setup configure build test test-gpu test-sanitize bench demo lint format clean
 
 help:            ## list the commands
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -24,6 +24,12 @@ test: build      ## the whole CPU suite: unit, property, conformance, program, f
 
 test-gpu: build  ## the CUDA tests; a missing GPU is a failure
 	ACTZIP_REQUIRE_CUDA=1 ctest --preset $(PRESET) --label-regex cuda --no-tests=error
+
+test-sanitize: setup  ## core and adapter under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer: an hour
+	cmake --preset asan && cmake --build --preset asan --parallel $(JOBS)
+	ctest --preset asan --parallel $(JOBS) --label-regex '^(unit|property|conformance|data|torch|differential)$$'
+	cmake --preset tsan && cmake --build --preset tsan --parallel $(JOBS) --target torch_thread_tests unit_tests actzip_python
+	ctest --preset tsan --tests-regex '^(torch.threads|unit[.])'
 
 bench: build     ## every codec on the CPU, and on the GPU if there is one: bytes, error, speed
 	$(BIN) bench codec

@@ -4,8 +4,8 @@ set(example ${BUILD_DIR}/install_test/${EXAMPLE}/build)
 file(REMOVE_RECURSE ${BUILD_DIR}/install_test/${EXAMPLE})
 
 set(flags)
-if(SANITIZE)
-  set(flags -DCMAKE_CXX_FLAGS=-fsanitize=address,undefined)
+if(SANITIZERS)
+  set(flags -DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZERS})
 endif()
 
 function(run)
