@@ -223,6 +223,31 @@ def test_parametrizations(parametrization):
     assert type(model[0]) is nn.Linear
 
 
+@pytest.mark.parametrize("parametrization", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_restore_gives_the_original_class_back(parametrization):
+    """Not another one of the same name, however often it is converted."""
+    model = nn.Sequential(parametrization(nn.Linear(64, 64)), parametrization(nn.Conv1d(4, 4, 3)), nn.Linear(64, 8))
+    originals = [type(module) for module in model]
+    copied = copy.deepcopy(model)
+    for _ in range(3):
+        for one in (model, copied):
+            actzip.convert(one)
+            assert all(isinstance(module, actzip.nn.binding.CompressedLayer) for module in one)
+            actzip.restore(one)
+            assert [type(module) for module in one] == originals
+
+
+def test_restore_knows_of_a_parametrization_that_came_meanwhile():
+    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(64, 64)))
+    original = type(model[0])
+    actzip.convert(model)
+    parametrize.register_parametrization(model[0], "bias", nn.Identity())
+    actzip.restore(model)
+    assert type(model[0]) is not original and "actzip" not in str(model)
+    assert set(model[0].parametrizations) == {"weight", "bias"}
+    model(torch.randn(64, 64)).sum().backward()
+
+
 def test_a_parametrization_that_comes_later():
     model = actzip.convert(nn.Sequential(nn.Linear(64, 64)))
     parametrizations.weight_norm(model[0])
