@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/serialization/pickler.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -15,7 +16,7 @@
 #include <system_error>
 
 #include "actzip/error.hpp"
-#include "unpickler.hpp"
+#include "pickle.hpp"
 
 namespace actzip::models {
 
@@ -95,6 +96,60 @@ std::string pickled(const NamedTensors& tensors, std::vector<at::Tensor>& storag
   return text;
 }
 
+/// In the order of ElementType.
+constexpr std::array kTypes = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
+                               at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
+
+/// A file of torch.save(). Sizes that it gives are compared with that of the file before memory is asked for.
+class Archive {
+ public:
+  explicit Archive(const std::string& path) : reader_(path), bytes_left_(std::filesystem::file_size(path)) {}
+
+  NamedTensors tensors() {
+    constexpr std::size_t kMostPickle = std::size_t{16} << 20U;  // ample for 50,000 tensors
+    if (reader_.hasRecord("byteorder") && text_of("byteorder") != "little") {
+      throw std::runtime_error("its numbers are written greatest byte first");
+    }
+    if (const std::size_t bytes = reader_.getRecordSize("data.pkl"); bytes > kMostPickle) {
+      throw std::runtime_error(fmt::format("a pickle of {} bytes (allowed: {})", bytes, kMostPickle));
+    }
+    const PickledTensors described = unpickle_tensors(
+        text_of("data.pkl"), [&](const std::string& record) { return reader_.getRecordSize("data/" + record); });
+    NamedTensors result;
+    for (const auto& [name, tensor] : described) result.emplace_back(name, view_of(tensor));
+    return result;
+  }
+
+ private:
+  /// The bytes of a record. torch.save() compresses nothing, so together they are no more than the file.
+  std::pair<at::DataPtr, std::size_t> bytes_of(const std::string& record) {
+    const std::size_t bytes = reader_.getRecordSize(record);
+    if (bytes > bytes_left_) throw std::runtime_error("its records are larger than the file");
+    bytes_left_ -= bytes;
+    auto [data, size] = reader_.getRecord(record);
+    return {std::move(data), size};
+  }
+
+  std::string text_of(const std::string& record) {
+    const auto [data, size] = bytes_of(record);
+    return {static_cast<const char*>(data.get()), size};
+  }
+
+  at::Tensor view_of(const PickledTensor& tensor) {
+    const auto [place, is_new] = storages_.try_emplace(tensor.record);
+    if (is_new) {
+      auto [data, bytes] = bytes_of("data/" + tensor.record);
+      place->second = at::Storage(at::Storage::use_byte_size_t(), bytes, std::move(data), nullptr, /*resizable=*/false);
+    }
+    return at::empty({0}, kTypes.at(static_cast<std::size_t>(tensor.type)))
+        .set_(place->second, tensor.offset, tensor.sizes, tensor.strides);
+  }
+
+  caffe2::serialize::PyTorchStreamReader reader_;
+  std::size_t bytes_left_;
+  std::map<std::string, at::Storage> storages_;
+};
+
 std::string shape_of(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
 
 bool is_optional(const std::string& name) { return name.ends_with("num_batches_tracked"); }
@@ -118,25 +173,15 @@ void write_tensors(const std::string& path, const NamedTensors& tensors) {
 
 NamedTensors read_tensors(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) fail(path, "no such file");
-  at::IValue value;
   try {
-    caffe2::serialize::PyTorchStreamReader reader(path);
-    value = unpickle(reader);
+    return Archive(path).tensors();
+  } catch (const NoDictOfTensors& error) {
+    fail(path, error.what());
   } catch (const std::exception& error) {
     const std::string reason = error.what();
     fail(path, fmt::format("cannot be read as a torch file: {} (allowed: what torch.save(model.state_dict()) writes)",
                            reason.substr(0, reason.find('\n'))));
   }
-  if (!value.isGenericDict()) fail(path, fmt::format("holds a {} (allowed: a dict of tensors)", value.tagKind()));
-  NamedTensors tensors;
-  for (const auto& item : value.toGenericDict()) {
-    if (!item.key().isString() || !item.value().isTensor()) {
-      fail(path, fmt::format("holds a dict of {} to {} (allowed: of names to tensors)", item.key().tagKind(),
-                             item.value().tagKind()));
-    }
-    tensors.emplace_back(item.key().toStringRef(), item.value().toTensor());
-  }
-  return tensors;
 }
 
 NamedTensors state_of(const ::torch::nn::Module& model) {
