@@ -2,21 +2,18 @@
 
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/jit/serialization/pickler.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <system_error>
 
 #include "actzip/error.hpp"
 #include "pickle.hpp"
+#include "replacement.hpp"
 
 namespace actzip::models {
 
@@ -25,62 +22,6 @@ namespace {
 [[noreturn]] void fail(const std::string& path, const std::string& problem) {
   throw Error(ErrorCode::invalid_weights, fmt::format("{}: {}", path, problem));
 }
-
-[[noreturn]] void fail_to_write(const std::string& path, int error) {
-  fail(path, fmt::format("cannot be written: {}", std::generic_category().message(error)));
-}
-
-void flush_folder(const std::string& path) {
-  std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return;  // a folder that may not be read; the file itself is flushed
-  ::fsync(file);
-  ::close(file);
-}
-
-/// A file beside `path` that takes its place when all is written, and is removed otherwise.
-class Replacement {
- public:
-  explicit Replacement(std::string path) : path_(std::move(path)), beside_(path_ + ".partial") {
-    file_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (file_ < 0) fail_to_write(path_, errno);
-  }
-  Replacement(const Replacement&) = delete;
-  Replacement& operator=(const Replacement&) = delete;
-  ~Replacement() {
-    if (file_ >= 0) ::close(file_);
-    if (!is_done_) ::unlink(beside_.c_str());
-  }
-
-  /// A failure is kept for finish(): the caller is torch's zip writer, which must not be left half-way.
-  std::size_t append(const void* data, std::size_t size) {
-    const auto* next = static_cast<const char*>(data);
-    for (std::size_t left = size; left > 0 && error_ == 0;) {
-      const ssize_t written = ::write(file_, next, left);
-      if (written < 0 && errno != EINTR) error_ = errno;
-      if (written <= 0) continue;
-      next += written;
-      left -= static_cast<std::size_t>(written);
-    }
-    return size;
-  }
-
-  void finish() {
-    if (error_ == 0 && ::fsync(file_) != 0) error_ = errno;
-    if (::close(std::exchange(file_, -1)) != 0 && error_ == 0) error_ = errno;
-    if (error_ == 0 && std::rename(beside_.c_str(), path_.c_str()) != 0) error_ = errno;
-    if (error_ != 0) fail_to_write(path_, error_);
-    is_done_ = true;
-    flush_folder(path_);
-  }
-
- private:
-  std::string path_, beside_;
-  int file_ = -1;
-  int error_ = 0;
-  bool is_done_ = false;
-};
 
 /// What torch.save() calls data.pkl. Without type tags: weights_only would not take them.
 std::string pickled(const NamedTensors& tensors, std::vector<at::Tensor>& storages) {
@@ -159,16 +100,22 @@ bool is_optional(const std::string& name) { return name.ends_with("num_batches_t
 void write_tensors(const std::string& path, const NamedTensors& tensors) {
   std::vector<at::Tensor> storages;
   const std::string text = pickled(tensors, storages);
-  Replacement file(path);
-  caffe2::serialize::PyTorchStreamWriter writer(
-      [&](const void* data, std::size_t size) { return file.append(data, size); });
-  writer.writeRecord("data.pkl", text.data(), text.size());
-  for (std::size_t i = 0; i < storages.size(); ++i) {
-    const ::torch::jit::WriteableTensorData bytes = ::torch::jit::getWriteableTensorData(storages[i]);
-    writer.writeRecord(fmt::format("data/{}", i), bytes.data(), bytes.sizeInBytes());
+  try {
+    Replacement file(path);
+    caffe2::serialize::PyTorchStreamWriter writer([&](const void* data, std::size_t size) {
+      file.append({static_cast<const char*>(data), size});
+      return size;
+    });
+    writer.writeRecord("data.pkl", text.data(), text.size());
+    for (std::size_t i = 0; i < storages.size(); ++i) {
+      const ::torch::jit::WriteableTensorData bytes = ::torch::jit::getWriteableTensorData(storages[i]);
+      writer.writeRecord(fmt::format("data/{}", i), bytes.data(), bytes.sizeInBytes());
+    }
+    writer.writeEndOfFile();
+    file.finish();
+  } catch (const std::system_error& error) {
+    fail(path, fmt::format("cannot be written: {}", error.code().message()));
   }
-  writer.writeEndOfFile();
-  file.finish();
 }
 
 NamedTensors read_tensors(const std::string& path) {

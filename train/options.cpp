@@ -208,7 +208,8 @@ std::optional<Options> parse_options(const std::vector<std::string>& arguments) 
   app.get_option("--milestones")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.footer(
       "Ctrl-C writes a checkpoint into --output; --resume goes on from it, on the CPU bit for bit as if nothing had\n"
-      "happened. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the loss is not finite, 130 or 143 interrupted.\n"
+      "happened. Only one run at a time writes into a folder, and nothing that is not finite becomes a checkpoint.\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 loss or weights are not finite, 130 or 143 interrupted.\n"
       "docs/train.md explains all of it.\n\n"
       "Examples:\n"
       "  actzip train --model resnet18 --data shapes --epochs 2\n"
