@@ -14,6 +14,7 @@ namespace actzip::models {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
+constexpr const char* kEnding = ".partial";
 
 /// The new name is on the disk when its folder is.
 void flush_folder(const std::string& path) {
@@ -32,7 +33,7 @@ Replacement::Replacement(std::string path) : path_(std::move(path)) {
   const bool is_there = std::filesystem::exists(path_, ignored);
   is_replaced_ = !is_there || std::filesystem::is_regular_file(path_, ignored);
   if (is_there && is_replaced_) path_ = std::filesystem::canonical(path_).string();  // where a link leads to
-  beside_ = is_replaced_ ? path_ + ".partial" : path_;
+  beside_ = is_replaced_ ? path_ + kEnding : path_;
   file_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ >= 0) return;
   error_ = errno;
@@ -73,6 +74,15 @@ void Replacement::finish() {
   if (error_ != 0) fail();
   is_done_ = true;
   if (is_replaced_) flush_folder(path_);
+}
+
+void remove_partial_files(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == kEnding && entry.is_regular_file(ignored)) {
+      std::filesystem::remove(entry.path(), ignored);
+    }
+  }
 }
 
 void replace_file(const std::string& path, std::string_view text) {

@@ -37,6 +37,9 @@ class Replacement {
   bool is_done_ = false;
 };
 
+/// Removes what replacements left in a folder whose process was killed. Nobody else may be writing there.
+void remove_partial_files(const std::string& folder);
+
 /// All of a text as a file. Throws std::system_error.
 void replace_file(const std::string& path, std::string_view text);
 

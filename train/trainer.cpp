@@ -72,6 +72,7 @@ class Trainer {
   [[nodiscard]] Checkpoint tensors() const;
   void save();
   [[noreturn]] void fail_as_not_finite(const std::string& what) const;
+  void write_report();
   void finish(bool is_done);
   void summarise();
   [[nodiscard]] std::string held_text() const;
@@ -98,6 +99,7 @@ class Trainer {
   double logged_seconds_ = 0;
   std::int64_t logged_examples_ = 0;
   Report report_;
+  bool has_report_ = false;
   NamedTensors batches_;
 };
 
@@ -155,6 +157,7 @@ void Trainer::take_output() {
   std::filesystem::create_directories(options_.output);
   lock_.emplace(options_.output);
   if (!lock_->problem().empty()) console_.say(lock_->problem() + "; let no other run write there");
+  models::remove_partial_files(options_.output);
   data_identity_ = task_->data_identity();
   if (!options_.resume && std::filesystem::exists(checkpoint_path(options_.output))) {
     throw WrongUsage(fmt::format("{} is there already (allowed: --resume to go on from it, or another --output)",
@@ -332,9 +335,11 @@ bool Trainer::after_step() {
     metrics_->write(line);
   }
   const bool has_patience = options_.patience == 0 || progress_.evaluations_since_best < options_.patience;
-  if (saves || !has_patience) save();
+  const bool ends = is_last || stops || !has_patience;
+  if (ends) write_report();
+  if (saves || ends) save();
   began_ = Clock::now();
-  return !stops && has_patience;
+  return !ends;
 }
 
 int Trainer::run() {
@@ -356,17 +361,22 @@ int Trainer::run() {
   return is_done ? kDone : 128 + signal;
 }
 
+/// Before the last checkpoint: from that on there is no step left that could be reported.
+void Trainer::write_report() {
+  has_report_ = true;
+  if (!session_) return;
+  report_ = session_->report();
+  const std::string path = in_output(options_, options_.report, "report.json");
+  // A run that was resumed at its end made no step: the report that is there says more.
+  const bool says_more = !report_.sites.empty() || !std::filesystem::exists(path);
+  if (!path.empty() && says_more) models::replace_file(path, report_.to_json() + "\n");
+}
+
 /// The files of the end, and what is to be said.
 void Trainer::finish(bool is_done) {
   for (const std::string& record : task_->skipped()) console_.say(fmt::format("left out: {}", record));
   if (!options_.save_batches.empty()) models::write_tensors(options_.save_batches, batches_);
-  if (session_) {
-    report_ = session_->report();
-    const std::string path = in_output(options_, options_.report, "report.json");
-    // A run that was resumed at its end made no step: the report that is there says more.
-    const bool is_better = !report_.sites.empty() || !std::filesystem::exists(path);
-    if (!path.empty() && is_better) models::replace_file(path, report_.to_json() + "\n");
-  }
+  if (!has_report_) write_report();
   if (!is_done) {
     console_.say(options_.output.empty()
                      ? fmt::format("interrupted after step {}; without --output nothing was kept", progress_.step)
