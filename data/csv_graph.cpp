@@ -29,7 +29,7 @@ fs::path find_table(const fs::path& path) {
 std::string unpack(const fs::path& path) {
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), &gzclose);
   if (!file) throw DataError(fmt::format("{}: cannot be opened", path.string()));
-  constexpr unsigned kAtOnce = 1U << 20U;
+  constexpr unsigned kAtOnce = 1U << 16U;
   gzbuffer(file.get(), kAtOnce);
   std::string text;
   while (true) {

@@ -134,7 +134,7 @@ void set_edges(Graph& graph, const Edges& edges, const std::string& place) {
     both.emplace_back(to, from);
   }
   std::ranges::sort(both);
-  both.erase(std::ranges::unique(both).begin(), both.end());
+  both.erase(std::unique(both.begin(), both.end()), both.end());
   for (const auto& [from, to] : both) {
     graph.from.push_back(from);
     graph.to.push_back(to);
