@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -21,6 +22,7 @@
 #include "models/weights.hpp"
 #include "optimizer.hpp"
 #include "run_lock.hpp"
+#include "summary.hpp"
 #include "task.hpp"
 
 namespace actzip::train {
@@ -128,6 +130,10 @@ Trainer::Trainer(const Options& options) : options_(options), device_(choose_dev
   if (steps_of_epoch_ < 1) {
     throw WrongUsage(fmt::format("--accumulate {}: an epoch has {} batches of {} (allowed: so many at most)",
                                  options.accumulate, task_->batches(), options.batch));
+  }
+  if (options.epochs > std::numeric_limits<std::int64_t>::max() / steps_of_epoch_) {
+    throw WrongUsage(
+        fmt::format("--epochs {}: {} steps each are too many to be counted", options.epochs, steps_of_epoch_));
   }
   steps_ = options.steps > 0 ? options.steps : options.epochs * steps_of_epoch_;
 }
@@ -390,35 +396,16 @@ void Trainer::finish(bool is_done) {
 
 void Trainer::summarise() {
   const Metric metric = task_->metric();
-  const MemoryUse memory = memory_use(device_);
-  const double step_seconds = progress_.seconds / static_cast<double>(std::max<std::int64_t>(progress_.step, 1));
-  const double speed = static_cast<double>(progress_.examples) / std::max(progress_.seconds, 1e-9);
+  const Summary summary{.metric = std::string(metric.name),
+                        .digits = metric.digits,
+                        .is_chosen_on_validation = last_.validation.has_value(),
+                        .unit = std::string(task_->unit()),
+                        .device = device_.str(),
+                        .peak_bytes = memory_use(device_).peak,
+                        .skipped = task_->skipped().size()};
+  metrics_->write(summary_line(progress_, report_, summary));
   console_.say("");
-  fmt::print("{} on {}, preset {}: {} steps on {}\n", options_.model, options_.data, options_.preset, progress_.step,
-             device_.str());
-  if (std::isfinite(progress_.last)) {
-    fmt::print("  {:<9} best {:.{}f}{}, last {:.{}f}\n", metric.name, progress_.best, metric.digits,
-               last_.validation ? " (chosen on validation)" : "", progress_.last, metric.digits);
-  }
-  if (report_.bytes_after > 0) {
-    fmt::print("  held      {} where {} {}: {:.1f} times smaller\n", bytes_text(report_.bytes_after),
-               options_.keep == "layers" ? "these layers hold in plain training" : "plain training holds",
-               bytes_text(report_.bytes_before),
-               static_cast<double>(report_.bytes_before) / static_cast<double>(report_.bytes_after));
-  }
-  fmt::print("  step      {:.1f} ms, {:.0f} {}/s\n", 1e3 * step_seconds, speed, task_->unit());
-  fmt::print("  memory    {} at most\n", bytes_text(memory.peak));
-  metrics_->write({{"kind", "summary"},
-                   {"step", progress_.step},
-                   {"metric", metric.name},
-                   {"best", progress_.best},
-                   {"last", progress_.last},
-                   {"held_bytes", report_.bytes_after},
-                   {"plain_bytes", report_.bytes_before},
-                   {"step_seconds", step_seconds},
-                   {"examples_per_second", speed},
-                   {"peak_memory_bytes", memory.peak},
-                   {"skipped", task_->skipped().size()}});
+  fmt::print("{}", summary_text(options_, progress_, report_, summary));
 }
 
 int Trainer::evaluate_only() {
