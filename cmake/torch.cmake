@@ -13,11 +13,13 @@ if(NOT ACTZIP_TORCH_DIR)
   set(ACTZIP_TORCH_DIR ${torch_dir} CACHE PATH "The folder that holds torch's include/ and lib/" FORCE)
 endif()
 
-find_package(OpenMP REQUIRED COMPONENTS CXX)  # the pool of torch's at::parallel_for
+if(NOT ACTZIP_FUZZ)  # clang may come without it, and fuzzers start no threads
+  find_package(OpenMP REQUIRED COMPONENTS CXX)  # the pool of torch's at::parallel_for
+endif()
 if(NOT TARGET actzip_libtorch)
   add_library(actzip_libtorch INTERFACE IMPORTED)
   target_include_directories(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/include
                              ${ACTZIP_TORCH_DIR}/include/torch/csrc/api/include)
   target_link_libraries(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/lib/libtorch_cpu.so
-                        ${ACTZIP_TORCH_DIR}/lib/libc10.so OpenMP::OpenMP_CXX)
+                        ${ACTZIP_TORCH_DIR}/lib/libc10.so $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>)
 endif()

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -59,6 +60,28 @@ inline std::vector<std::string_view> parts_of(std::string_view input, std::size_
     input = end == std::string_view::npos ? std::string_view() : input.substr(end + 1);
   }
   return parts;
+}
+
+/// A file that is right, made wrong: an input is where it ends (16 bits, 0: where it does), then changes: a place (16
+/// bits), a length of 1 to 8, and as many bytes. For files in which most bytes are not worth changing.
+inline std::string changed(std::string content, std::string_view input) {
+  const auto next = [&](std::size_t count) {
+    const std::string_view bytes = input.substr(0, count);
+    input.remove_prefix(bytes.size());
+    return bytes;
+  };
+  const auto number = [&](std::size_t count) {
+    std::size_t value = 0;
+    for (const char byte : next(count)) value = value << 8U | static_cast<unsigned char>(byte);
+    return value;
+  };
+  if (const std::size_t end = number(2); end != 0) content.resize(std::min(content.size(), end));
+  while (!input.empty()) {
+    const std::size_t at = number(2);
+    const std::string_view change = next(1 + number(1) % 8);
+    if (at + change.size() <= content.size()) content.replace(at, change.size(), change);
+  }
+  return content;
 }
 
 }  // namespace actzip::fuzz
