@@ -178,6 +178,11 @@ EXPORTED int fsync(int file) {
   return do_as_fated("flush", path_of(file), /*needs_room=*/false, EIO, [&] { return real<int(int)>("fsync")(file); });
 }
 
+EXPORTED int fdatasync(int file) {
+  return do_as_fated("flush", path_of(file), /*needs_room=*/false, EIO,
+                     [&] { return real<int(int)>("fdatasync")(file); });
+}
+
 EXPORTED int rename(const char* from, const char* to) noexcept {
   return do_as_fated("rename", from, /*needs_room=*/true, ENOSPC,
                      [&] { return real<int(const char*, const char*)>("rename")(from, to); });
