@@ -179,9 +179,6 @@ void Trainer::resume() {
     throw WrongUsage(fmt::format("{}: --data {} has {}, and the run had {} (allowed: the same data, wherever it lies)",
                                  path, options_.data, data_identity_, saved.state.data));
   }
-  if (const std::string name = first_not_finite(saved); !name.empty()) {
-    throw std::runtime_error(fmt::format("{}: {} is not finite: nothing can go on from it", path, name));
-  }
   progress_ = saved.state.progress;
   if (progress_.step > steps_) {
     throw std::runtime_error(fmt::format("{}: step {} (allowed: 0 to {})", path, progress_.step, steps_));
@@ -193,6 +190,9 @@ void Trainer::resume() {
     if (name == "loss_sum") loss_sum_.copy_(tensor);
     if (name == "random.cpu") generator(c10::kCPU).set_state(tensor);
     if (name == "random.cuda" && device_.is_cuda()) generator(device_).set_state(tensor);
+  }
+  if (const std::string name = first_not_finite(tensors()); !name.empty()) {
+    throw std::runtime_error(fmt::format("{}: {} is not finite: nothing can go on from it", path, name));
   }
   saved_step_ = progress_.step;
   console_.say(fmt::format("going on from step {} of {}", progress_.step, steps_));

@@ -72,6 +72,15 @@ def test_a_checkpoint_that_is_not_finite_is_refused(stopped):
     assert status == 1 and f"checkpoint.pt: {name} is not finite" in errors
 
 
+def test_a_tensor_of_any_size_is_refused_at_once(stopped):
+    """A few bytes may say that they are 2^60 numbers."""
+    folder, options = stopped
+    name = next(name for name in checkpoint(folder) if name.startswith("model/"))
+    rewritten(folder, **{name: torch.zeros(1).expand(1 << 60)})
+    status, _, errors = run(*options, "--resume")
+    assert status == 1 and f"of another shape: {name[len('model/'):]}" in errors
+
+
 @pytest.mark.parametrize(("change", "says"), [
     (lambda _: torch.zeros(1, dtype=torch.uint8).expand(1 << 30), "it has no state"),  # one byte, read 2^30 times
     (lambda state: text(json.dumps(state)).float(), "it has no state"),
