@@ -188,7 +188,7 @@ Conversion write_lmdb(const FolderImages& images, const fs::path& output, const 
   if (error) throw DataError(fmt::format("{}: {}", partial.string(), error.message()));
   const FolderLock lock(partial);
   remove_if_headless(partial);
-  const Conversion conversion = Writer(images, partial).run(progress);
+  Conversion conversion = Writer(images, partial).run(progress);
   fs::remove(partial / "lock.mdb", error);
   fs::rename(partial, output, error);
   if (error)

@@ -76,14 +76,7 @@ void Replacement::finish() {
   if (is_replaced_) flush_folder(path_);
 }
 
-void remove_partial_files(const std::string& folder) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() == kEnding && entry.is_regular_file(ignored)) {
-      std::filesystem::remove(entry.path(), ignored);
-    }
-  }
-}
+void remove_partial_file(const std::string& path) { ::unlink((path + kEnding).c_str()); }
 
 void replace_file(const std::string& path, std::string_view text) {
   Replacement file(path);

@@ -37,8 +37,8 @@ class Replacement {
   bool is_done_ = false;
 };
 
-/// Removes what replacements left in a folder whose process was killed. Nobody else may be writing there.
-void remove_partial_files(const std::string& folder);
+/// Removes what a replacement of `path` left whose process was killed. Nobody else may be writing it.
+void remove_partial_file(const std::string& path);
 
 /// All of a text as a file. Throws std::system_error.
 void replace_file(const std::string& path, std::string_view text);

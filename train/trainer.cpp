@@ -162,8 +162,13 @@ void Trainer::begin() {
 void Trainer::take_output() {
   std::filesystem::create_directories(options_.output);
   lock_.emplace(options_.output);
-  if (!lock_->problem().empty()) console_.say(lock_->problem() + "; let no other run write there");
-  models::remove_partial_files(options_.output);
+  if (!lock_->problem().empty()) {
+    console_.say(lock_->problem() + "; let no other run write there");
+  } else {
+    for (const char* name : {"checkpoint.pt", "metrics.jsonl", "report.json", "weights.pt"}) {
+      models::remove_partial_file(in_output(options_, "", name));  // of a run that was killed
+    }
+  }
   data_identity_ = task_->data_identity();
   if (!options_.resume && std::filesystem::exists(checkpoint_path(options_.output))) {
     throw WrongUsage(fmt::format("{} is there already (allowed: --resume to go on from it, or another --output)",

@@ -136,6 +136,14 @@ def test_a_finished_run_that_is_resumed_keeps_its_files(tmp_path):
     assert len(metrics(tmp_path / "metrics.jsonl", "summary")) == 1
 
 
+def test_what_a_killed_run_left_is_removed_and_nothing_else(stopped):
+    folder, options = stopped
+    for name in ("checkpoint.pt.partial", "weights.pt.partial", "of somebody else.partial"):
+        (folder / name).write_text("half")
+    trained(*options, "--resume")
+    assert [path.name for path in folder.glob("*.partial")] == ["of somebody else.partial"]
+
+
 def test_lines_that_are_not_the_runs_own_do_not_stop_it(stopped):
     folder, options = stopped
     with (folder / "metrics.jsonl").open("a") as file:
