@@ -1,5 +1,5 @@
-// The layout is that of LMDB 0.9 on a machine of 64 bits, least byte first. Its library writes it for ever, but has no
-// function that checks it.
+// The layout is that of LMDB 0.9 on a machine of 64 bits, least byte first. All its releases share it, and none has a
+// function that checks a file.
 #include "lmdb_pages.hpp"
 
 #include <fmt/format.h>
@@ -26,11 +26,11 @@ constexpr std::size_t kLeastPage = 512;
 constexpr std::size_t kMostPage = 32768;
 constexpr int kMostDepth = 32;  ///< of LMDB's cursors
 
-/// Kinds of pages, and what their flags may say beside it.
+/// Flags of a page.
 constexpr unsigned kBranch = 0x01;
 constexpr unsigned kLeaf = 0x02;
 constexpr unsigned kMeta = 0x08;
-constexpr unsigned kKinds = 0x6f;
+constexpr unsigned kKinds = 0x6f;            ///< those that say what it is; the others are notes of a writer
 constexpr unsigned kOnPagesOfItsOwn = 0x01;  ///< of a node: its value is too large for the leaf
 
 struct Head {
