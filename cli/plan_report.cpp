@@ -53,7 +53,8 @@ std::string notes_text(const PlanResult& result) {
                    result.without_sensitivity < result.items.size() ? ", the mean of the others" : "");
   }
   if (result.report.other_sites > 0) {
-    fmt::format_to(std::back_inserter(text), "not planned: {} sites (masks, indices, shared, as they are), {}\n",
+    fmt::format_to(std::back_inserter(text),
+                   "not planned: {} sites (masks, indices, shared, computed again, as they are), {}\n",
                    result.report.other_sites, bytes_text(result.report.other_bytes));
   }
   return text;
@@ -103,7 +104,8 @@ std::string plan_json(const PlanResult& result) {
             {"other_bytes", result.report.other_bytes},
             {"sites", Json::array()}};
   for (std::size_t i = 0; i < result.items.size(); ++i) json["sites"].push_back(site_json(result, i));
-  return json.dump(2) + "\n";
+  // The path of the report, which is one of its texts, need not be valid UTF-8.
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace actzip::cli

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,9 @@
 #include <variant>
 
 #include "actzip/error.hpp"
+#include "actzip/registry.hpp"
 #include "actzip/spec.hpp"
+#include "data/shallow_json.hpp"
 
 namespace actzip::cli {
 namespace {
@@ -35,9 +37,13 @@ T member(const Json& object, const char* key) {
   }
 }
 
+/// No more than a plan can count, so that neither a product nor the sum of all sites wraps.
+constexpr std::size_t kMostBytes = std::size_t{1} << 54;
+
 std::size_t bytes_member(const Json& site, const char* key) {
-  if (const auto found = site.find(key); found != site.end() && !found->is_number_unsigned()) {
-    fail(fmt::format("'{}' is {} (allowed: a number of bytes)", key, found->dump()));
+  const auto found = site.find(key);
+  if (found != site.end() && (!found->is_number_unsigned() || found->get<std::size_t>() > kMostBytes)) {
+    fail(fmt::format("'{}' is {} (allowed: 0 to 2^54 bytes)", key, found->dump()));
   }
   return member<std::size_t>(site, key);
 }
@@ -47,9 +53,10 @@ std::int64_t elems_of(const Json& site, DType dtype) {
   const std::size_t bytes = bytes_member(site, "bytes_before");
   if (bytes > 0) return static_cast<std::int64_t>(bytes / dtype_bytes(dtype));
   std::int64_t elems = 1;
-  for (const auto size : member<std::vector<std::int64_t>>(site, "shape")) {
-    if (size < 1 || elems > kMostElems / size) fail(fmt::format("'shape' is {}", site["shape"].dump()));
-    elems *= size;
+  for (const Json& size : member<Json::array_t>(site, "shape")) {
+    const std::int64_t extent = size.is_number_unsigned() ? size.get<std::int64_t>() : 0;
+    if (extent < 1 || elems > kMostElems / extent) fail(fmt::format("'shape' is {}", site["shape"].dump()));
+    elems *= extent;
   }
   return elems;
 }
@@ -63,9 +70,16 @@ std::optional<double> sensitivity_of(const Json& site) {
   return found->get<double>();
 }
 
+/// Whether this is the text of a codec. Else it is a word for another way of keeping: "as is", "shared", "recomputed".
+/// Sessions may find further ones; all that a plan needs to know of them is their bytes.
+bool names_a_codec(std::string_view text) {
+  return text.find(':') != std::string_view::npos ||
+         std::ranges::find(codecs(), text, &CodecInfo::name) != codecs().end();
+}
+
 /// The spec that a site's values are kept with; none for words such as "as is", and for codecs that are no trade-off.
 std::optional<CodecSpec> value_codec(const std::string& codec) {
-  if (codec == "as is" || codec == "shape only" || codec == "shared" || codec == "derived") return std::nullopt;
+  if (!names_a_codec(codec)) return std::nullopt;
   const CodecSpec spec = parse_spec(codec);
   const bool trades = std::holds_alternative<Rotated>(spec) || std::holds_alternative<Affine>(spec);
   return trades ? std::optional(spec) : std::nullopt;
@@ -77,6 +91,7 @@ void add_site(const Json& site, ReportFile& report) {
   if (!spec) {
     ++report.other_sites;
     report.other_bytes += bytes_member(site, "bytes_after");
+    if (report.other_bytes > kMostBytes) fail("it and those before it keep more than 2^54 bytes");
     return;
   }
   PlannedSite planned;
@@ -94,8 +109,8 @@ Json parse(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) fail(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
   try {
-    return Json::parse(file);
-  } catch (const Json::exception& error) {
+    return data::parse_shallow_json(file);
+  } catch (const std::exception& error) {
     fail(fmt::format("{} is no JSON: {}", path.string(), error.what()));
   }
 }

@@ -22,12 +22,14 @@ else()
   file(STRINGS ${ACTZIP_TORCH_DIR}/build-version actzip_torch_version LIMIT_COUNT 1)
 endif()
 
-find_package(OpenMP REQUIRED COMPONENTS CXX)  # the pool of torch's at::parallel_for
+if(NOT ACTZIP_FUZZ)  # clang may come without it, and fuzzers start no threads
+  find_package(OpenMP REQUIRED COMPONENTS CXX)  # the pool of torch's at::parallel_for
+endif()
 include(${CMAKE_CURRENT_LIST_DIR}/cxx_runtime.cmake)
 if(NOT TARGET actzip_libtorch)
   add_library(actzip_libtorch INTERFACE IMPORTED)
   target_include_directories(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/include
                              ${ACTZIP_TORCH_DIR}/include/torch/csrc/api/include)
   target_link_libraries(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/lib/libtorch_cpu.so
-                        ${ACTZIP_TORCH_DIR}/lib/libc10.so ${ACTZIP_CXX_RUNTIME} OpenMP::OpenMP_CXX)
+                        ${ACTZIP_TORCH_DIR}/lib/libc10.so ${ACTZIP_CXX_RUNTIME} $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>)
 endif()

@@ -12,6 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int kSide = 32;
 constexpr std::size_t kPlane = std::size_t{kSide} * kSide;
+constexpr std::size_t kMostLabels = 2;
 
 /// One of the two data sets: what its files are called, and how many labels stand before the pixels; the last counts.
 struct Form {
@@ -57,9 +58,9 @@ class Cifar final : public ImageSource {
   Cifar(const Form& form, const fs::path& folder, Split split) : form_(form) {
     const auto add = [&](std::string_view name) {
       files_.emplace_back(folder / name);
-      if (files_.back().bytes().empty()) throw DataError(fmt::format("{}: empty", files_.back().path().string()));
+      if (files_.back().size() == 0) throw DataError(fmt::format("{}: empty", files_.back().path().string()));
       // A record that is not whole is one too: it is reported when it is read.
-      size_ += (files_.back().bytes().size() + form_.record_bytes() - 1) / form_.record_bytes();
+      size_ += (files_.back().size() + form_.record_bytes() - 1) / form_.record_bytes();
       ends_.push_back(size_);
     };
     if (split == Split::validation) {
@@ -81,16 +82,16 @@ class Cifar final : public ImageSource {
   }
 
   [[nodiscard]] Example read(std::size_t index, const DecodeHint& /*hint*/) const override {
-    const Place place = place_of(index);
-    const Bytes rest = files_[place.file].bytes().subspan(place.record * form_.record_bytes());
-    if (rest.size() < form_.record_bytes()) {
-      throw DamagedRecord(name_of(index), fmt::format("truncated: {} bytes of {}", rest.size(), form_.record_bytes()));
+    std::array<std::uint8_t, kMostLabels + 3 * kPlane> bytes;
+    const std::size_t found = read_bytes(index, std::span(bytes).first(form_.record_bytes()));
+    if (found < form_.record_bytes()) {
+      throw DamagedRecord(name_of(index), fmt::format("truncated: {} bytes of {}", found, form_.record_bytes()));
     }
-    const std::int64_t label = rest[form_.labels - 1];
+    const std::int64_t label = bytes[form_.labels - 1];
     if (label >= form_.classes) {
       throw DamagedRecord(name_of(index), fmt::format("label {} (allowed: 0 to {})", label, form_.classes - 1));
     }
-    return {interleaved(rest.subspan(form_.labels)), label};
+    return {interleaved(Bytes(bytes).subspan(form_.labels)), label};
   }
 
  private:
@@ -104,6 +105,15 @@ class Cifar final : public ImageSource {
     return {file, file == 0 ? index : index - ends_[file - 1]};
   }
 
+  std::size_t read_bytes(std::size_t index, std::span<std::uint8_t> target) const {
+    const Place place = place_of(index);
+    try {
+      return files_[place.file].read_some(place.record * form_.record_bytes(), target);
+    } catch (const DataError& error) {
+      throw DamagedRecord(name_of(index), error.what());
+    }
+  }
+
   static Image interleaved(Bytes planes) {
     Image image{kSide, kSide, std::vector<std::uint8_t>(3 * kPlane)};
     for (std::size_t c = 0; c < 3; ++c) {
@@ -113,7 +123,7 @@ class Cifar final : public ImageSource {
   }
 
   const Form& form_;
-  std::vector<MappedFile> files_;
+  std::vector<OpenFile> files_;
   std::vector<std::size_t> ends_;  ///< of each file, the number of the record after its last
   std::size_t size_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -28,7 +29,7 @@ fs::path find_table(const fs::path& path) {
 std::string unpack(const fs::path& path) {
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), &gzclose);
   if (!file) throw DataError(fmt::format("{}: cannot be opened", path.string()));
-  constexpr unsigned kAtOnce = 1U << 20U;
+  constexpr unsigned kAtOnce = 1U << 16U;
   gzbuffer(file.get(), kAtOnce);
   std::string text;
   while (true) {
@@ -70,6 +71,15 @@ Table<Number> read_table(const fs::path& stem) {
   return table;
 }
 
+/// One that is not finite would make the loss of every step so.
+void check_finite(const Table<float>& features, const fs::path& path) {
+  for (std::size_t i = 0; i < features.values.size(); ++i) {
+    if (std::isfinite(features.values[i])) continue;
+    throw DataError(fmt::format("{}: feature {} of node {} is {} (allowed: finite numbers)", path.string(),
+                                i % features.columns, i / features.columns, features.values[i]));
+  }
+}
+
 void read_splits(const fs::path& folder, Graph& graph) {
   graph.split.assign(static_cast<std::size_t>(graph.nodes), NodeSplit::none);
   constexpr std::array<std::pair<const char*, NodeSplit>, 3> kFiles = {
@@ -100,9 +110,10 @@ fs::path find_split_folder(const fs::path& folder) {
 
 }  // namespace
 
-Graph load_csv_graph(const std::string& where) {
+Graph load_csv_graph(const std::string& where, const GraphLimits& limits) {
   const fs::path raw = fs::path(where) / "raw";
   auto features = read_table<float>(raw / "node-feat.csv");
+  check_finite(features, raw / "node-feat.csv");
   auto labels = read_table<std::int64_t>(raw / "node-label.csv");
   if (labels.columns != 1 || labels.rows != features.rows) {
     throw DataError(fmt::format("{}: {} rows of features, but {} x {} labels (expected: one label a row)", raw.string(),
@@ -122,7 +133,7 @@ Graph load_csv_graph(const std::string& where) {
   edges.reserve(ends.rows);
   for (std::size_t i = 0; i < ends.rows; ++i) edges.emplace_back(ends.values[2 * i], ends.values[2 * i + 1]);
   set_edges(graph, edges, (raw / "edge.csv").string());
-  check_graph(graph, where);
+  check_graph(graph, limits, where);
   return graph;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -10,57 +9,50 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "error.hpp"
 
 namespace actzip::data {
-namespace {
 
-/// An open file that is closed at the end.
-class Descriptor {
- public:
-  explicit Descriptor(const std::filesystem::path& path)
-      : path_(path), value_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (value_ < 0) fail();
-    if (::fstat(value_, &facts_) != 0) fail_and_close();
-    if (!S_ISREG(facts_.st_mode)) {
-      ::close(value_);
-      throw DataError(fmt::format("{}: not a file", path_.string()));
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(value_); }
-
-  [[nodiscard]] int value() const { return value_; }
-  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(facts_.st_size); }
-  [[noreturn]] void fail() const { throw DataError(fmt::format("{}: {}", path_.string(), std::strerror(errno))); }
-
- private:
-  [[noreturn]] void fail_and_close() const {
-    const int reason = errno;
-    ::close(value_);
+OpenFile::OpenFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail();
+  struct stat facts = {};
+  const bool is_known = ::fstat(descriptor_, &facts) == 0;
+  const int reason = errno;
+  if (!is_known || !S_ISREG(facts.st_mode)) {
+    ::close(std::exchange(descriptor_, kClosed));
+    if (is_known) throw DataError(fmt::format("{}: not a file", path_.string()));
     errno = reason;
     fail();
   }
-
-  const std::filesystem::path& path_;
-  int value_;
-  struct stat facts_ = {};
-};
-
-}  // namespace
-
-MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const Descriptor file(path_);
-  if (file.size() == 0) return;  // nothing can be mapped of it
-  void* address = ::mmap(nullptr, file.size(), PROT_READ, MAP_SHARED, file.value(), 0);
-  if (address == MAP_FAILED) file.fail();
-  bytes_ = {static_cast<const std::uint8_t*>(address), file.size()};
+  size_ = static_cast<std::size_t>(facts.st_size);
 }
 
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::uint8_t*>(bytes_.data()), bytes_.size());
+OpenFile::~OpenFile() {
+  if (descriptor_ != kClosed) ::close(descriptor_);
+}
+
+void OpenFile::fail() const { throw DataError(fmt::format("{}: {}", path_.string(), std::strerror(errno))); }
+
+std::size_t OpenFile::read_some(std::size_t at, std::span<std::uint8_t> target) const {
+  std::size_t done = 0;
+  while (done < target.size()) {
+    const ssize_t count =
+        ::pread(descriptor_, target.data() + done, target.size() - done, static_cast<off_t>(at + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail();
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
+void OpenFile::read(std::size_t at, std::span<std::uint8_t> target) const {
+  if (read_some(at, target) == target.size()) return;
+  throw DataError(fmt::format("{}: it ends before byte {}; it had {} when it was opened", path_.string(),
+                              at + target.size(), size_));
 }
 
 std::uint32_t checksum(Bytes bytes, std::uint32_t before) {
@@ -68,17 +60,9 @@ std::uint32_t checksum(Bytes bytes, std::uint32_t before) {
 }
 
 std::vector<std::uint8_t> read_file(const std::filesystem::path& path) {
-  const Descriptor file(path);
+  const OpenFile file(path);
   std::vector<std::uint8_t> content(file.size());
-  std::size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t count = ::read(file.value(), content.data() + done, content.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) file.fail();
-    if (count == 0) break;  // it became shorter meanwhile
-    done += static_cast<std::size_t>(count);
-  }
-  content.resize(done);
+  content.resize(file.read_some(0, content));  // it may have become shorter meanwhile
   return content;
 }
 

@@ -14,21 +14,34 @@ namespace actzip::data {
 
 using Bytes = std::span<const std::uint8_t>;
 
-/// A file in memory as it lies on the disk: pages come when they are read.
-class MappedFile {
+/// A file that is read piece by piece, by several threads if need be. It is not mapped into memory: there, a disk that
+/// fails or a file that shrinks would end the process, and here it is an error.
+class OpenFile {
  public:
   /// Throws DataError.
-  explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
-  MappedFile& operator=(MappedFile&&) = delete;
-  ~MappedFile();
+  explicit OpenFile(std::filesystem::path path);
+  OpenFile(OpenFile&& other) noexcept
+      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, kClosed)), size_(other.size_) {}
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile();
 
-  [[nodiscard]] Bytes bytes() const { return bytes_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::size_t size() const { return size_; }  ///< in bytes, when it was opened
+
+  /// Fills `target` with the bytes from `at` on; gives how many there were, fewer only at the end of the file. Throws
+  /// DataError.
+  std::size_t read_some(std::size_t at, std::span<std::uint8_t> target) const;
+
+  /// The same; fewer are an error, too.
+  void read(std::size_t at, std::span<std::uint8_t> target) const;
 
  private:
+  static constexpr int kClosed = -1;
+  [[noreturn]] void fail() const;
+
   std::filesystem::path path_;
-  Bytes bytes_;
+  int descriptor_ = kClosed;
+  std::size_t size_ = 0;
 };
 
 /// The CRC-32 of some bytes behind those of `before`.

@@ -28,8 +28,17 @@ NodeSplit parse_split(std::string_view text, const std::string& place) {
   return static_cast<NodeSplit>(found - kNames.begin());
 }
 
+/// The features as a matrix of 0 and 1.
+void fill_features(Graph& graph, const std::vector<std::vector<std::int64_t>>& words) {
+  const auto features = static_cast<std::size_t>(graph.features);
+  graph.x.assign(words.size() * features, 0.0F);
+  for (std::size_t node = 0; node < words.size(); ++node) {
+    for (const std::int64_t word : words[node]) graph.x[node * features + static_cast<std::size_t>(word)] = 1.0F;
+  }
+}
+
 /// One line a node: label, tab, split, tab, the indices of features that are 1.
-void read_nodes(const fs::path& path, Graph& graph) {
+void read_nodes(const fs::path& path, const GraphLimits& limits, Graph& graph) {
   const std::string text = read_text(path);
   std::vector<std::vector<std::int64_t>> words;
   std::int64_t last_word = 0;
@@ -46,18 +55,19 @@ void read_nodes(const fs::path& path, Graph& graph) {
     graph.split.push_back(parse_split(line.substr(first + 1, second - first - 1), place));
     words.push_back(parse_row<std::int64_t>(line.substr(second + 1), place));
     for (const std::int64_t word : words.back()) {
-      if (word < 0) throw DataError(fmt::format("{}: feature {} (allowed: 0 or more)", place, word));
+      if (word < 0 || word >= limits.features) {
+        throw DataError(fmt::format("{}: feature {} (allowed: 0 to {})", place, word, limits.features - 1));
+      }
       last_word = std::max(last_word, word);
     }
   }
   graph.nodes = static_cast<std::int64_t>(words.size());
   graph.features = last_word + 1;
-  graph.x.assign(words.size() * static_cast<std::size_t>(graph.features), 0.0F);
-  for (std::size_t node = 0; node < words.size(); ++node) {
-    for (const std::int64_t word : words[node]) {
-      graph.x[node * static_cast<std::size_t>(graph.features) + static_cast<std::size_t>(word)] = 1.0F;
-    }
+  if (graph.nodes > limits.elems / graph.features) {  // the product itself might wrap
+    throw DataError(fmt::format("{}: {} nodes with {} features each (allowed: {} numbers in all)", path.string(),
+                                graph.nodes, graph.features, limits.elems));
   }
+  fill_features(graph, words);
 }
 
 Edges read_edges(const fs::path& path) {
@@ -70,11 +80,11 @@ Edges read_edges(const fs::path& path) {
   return edges;
 }
 
-Graph load_planetoid(const fs::path& nodes, const fs::path& edges) {
+Graph load_planetoid(const fs::path& nodes, const fs::path& edges, const GraphLimits& limits) {
   Graph graph;
-  read_nodes(nodes, graph);
+  read_nodes(nodes, limits, graph);
   set_edges(graph, read_edges(edges), edges.string());
-  check_graph(graph, nodes.string());
+  check_graph(graph, limits, nodes.string());
   return graph;
 }
 
@@ -105,7 +115,7 @@ Graph make_rings(std::size_t nodes) {
     if (draws.below(2) == 1) edges.emplace_back(node, draws.below(static_cast<std::uint32_t>(nodes)));
   }
   set_edges(graph, edges, "rings");
-  check_graph(graph, "rings");
+  check_graph(graph, {}, "rings");
   return graph;
 }
 
@@ -124,14 +134,20 @@ void set_edges(Graph& graph, const Edges& edges, const std::string& place) {
     both.emplace_back(to, from);
   }
   std::ranges::sort(both);
-  both.erase(std::ranges::unique(both).begin(), both.end());
+  both.erase(std::unique(both.begin(), both.end()), both.end());
   for (const auto& [from, to] : both) {
     graph.from.push_back(from);
     graph.to.push_back(to);
   }
 }
 
-void check_graph(Graph& graph, const std::string& place) {
+void check_graph(Graph& graph, const GraphLimits& limits, const std::string& place) {
+  for (std::size_t node = 0; node < graph.labels.size(); ++node) {
+    const std::int64_t label = graph.labels[node];
+    if (label >= Graph::kNoLabel && label < limits.classes) continue;
+    throw DataError(fmt::format("{}: node {} has label {} (allowed: 0 to {}, or {} for none)", place, node, label,
+                                limits.classes - 1, Graph::kNoLabel));
+  }
   graph.classes = graph.labels.empty() ? 0 : 1 + std::ranges::max(graph.labels);
   for (const NodeSplit split : {NodeSplit::train, NodeSplit::validation, NodeSplit::test}) {
     if (std::ranges::find(graph.split, split) == graph.split.end()) {
@@ -145,14 +161,14 @@ void check_graph(Graph& graph, const std::string& place) {
   }
 }
 
-Graph load_graph(const std::string& where) {
+Graph load_graph(const std::string& where, const GraphLimits& limits) {
   constexpr std::size_t kNodes = 1000;
   if (const auto nodes = generated_count(where, "rings", kNodes)) return make_rings(*nodes);
-  if (fs::is_regular_file(where + ".nodes")) return load_planetoid(where + ".nodes", where + ".edges");
+  if (fs::is_regular_file(where + ".nodes")) return load_planetoid(where + ".nodes", where + ".edges", limits);
   if (fs::is_directory(where)) {
-    if (fs::is_directory(fs::path(where) / "raw")) return load_csv_graph(where);
+    if (fs::is_directory(fs::path(where) / "raw")) return load_csv_graph(where, limits);
     const fs::path nodes = find_by_ending(where, ".nodes");
-    if (!nodes.empty()) return load_planetoid(nodes, fs::path(nodes).replace_extension(".edges"));
+    if (!nodes.empty()) return load_planetoid(nodes, fs::path(nodes).replace_extension(".edges"), limits);
   }
   throw DataError(
       fmt::format("'{}' is no graph (allowed: rings[:NODES], a folder with *.nodes and *.edges or STEM of "

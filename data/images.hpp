@@ -54,7 +54,7 @@ class ImageSource {
   virtual ~ImageSource() = default;
 
   [[nodiscard]] virtual std::size_t size() const = 0;
-  [[nodiscard]] virtual std::int64_t classes() const = 0;
+  [[nodiscard]] virtual std::int64_t classes() const = 0;  ///< 1 or more
 
   /// Throws DamagedRecord if this record cannot be used; its label is below classes() otherwise.
   [[nodiscard]] virtual Example read(std::size_t index, const DecodeHint& hint) const = 0;

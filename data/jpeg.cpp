@@ -15,6 +15,14 @@ namespace {
 /// More than any camera's; a damaged head must not ask for all memory.
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
+/// Nor for much more than its bytes can fill: a block of 64 pixels takes a bit at least, but for a kind of coding that
+/// hardly anybody uses and that does better with images of one colour. What is small may be anything.
+constexpr std::int64_t kMostPixelsOfByte = 8192;
+constexpr std::int64_t kFewPixels = std::int64_t{1} << 20;
+
+/// Each scan goes over the whole image once more; a dozen is usual.
+constexpr int kMostScans = 200;
+
 /// What libjpeg calls a warning, and goes on with grey pixels.
 bool is_damage(int code) {
   return code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
@@ -33,6 +41,10 @@ class Decompressor {
       if (level < 0 && is_damage(state->err->msg_code)) self(state).leave();
     };
     jpeg_create_decompress(&state_);
+    progress_.progress_monitor = [](j_common_ptr state) {
+      if (self(state).state_.input_scan_number > kMostScans) self(state).leave();
+    };
+    state_.progress = &progress_;
   }
   Decompressor(const Decompressor&) = delete;
   Decompressor& operator=(const Decompressor&) = delete;
@@ -107,6 +119,8 @@ class Decompressor {
   [[noreturn]] void leave() { std::longjmp(jump_, 1); }
 
   [[noreturn]] void fail() {
+    if (state_.input_scan_number > kMostScans)
+      throw DamagedRecord(name_, fmt::format("more than {} scans", kMostScans));
     std::array<char, JMSG_LENGTH_MAX> message;
     errors_.format_message(reinterpret_cast<j_common_ptr>(&state_), message.data());
     throw DamagedRecord(name_, fmt::format("not a readable JPEG: {}", message.data()));
@@ -116,6 +130,7 @@ class Decompressor {
   const std::string& name_;
   jpeg_decompress_struct state_ = {};
   jpeg_error_mgr errors_ = {};
+  jpeg_progress_mgr progress_ = {};
   JDIMENSION begin_ = 0;  ///< the first row that read_rows() reads
   JDIMENSION end_ = 0;    ///< the one after its last
   std::jmp_buf jump_ = {};
@@ -150,8 +165,11 @@ void ink_to_light(const std::vector<std::uint8_t>& cmyk, bool inverted, std::vec
 Image decode_jpeg(Bytes bytes, const DecodeHint& hint, const std::string& name) {
   Decompressor decompressor(bytes, name);
   const JpegSize full = decompressor.read_head();
-  if (static_cast<std::int64_t>(full.height) * full.width > kMostPixels) {
-    throw DamagedRecord(name, fmt::format("{} x {} pixels (allowed: {} in all)", full.width, full.height, kMostPixels));
+  const auto length = static_cast<std::int64_t>(bytes.size());
+  const std::int64_t most = std::clamp(kMostPixelsOfByte * length, kFewPixels, kMostPixels);
+  if (static_cast<std::int64_t>(full.height) * full.width > most) {
+    throw DamagedRecord(
+        name, fmt::format("{} x {} pixels in {} bytes (allowed: {} in all)", full.width, full.height, length, most));
   }
   const JpegSize size = decompressor.prepare(denominator_for(full, hint));
   Image image{size.height, size.width, {}};

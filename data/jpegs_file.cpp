@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "jpeg.hpp"
@@ -18,16 +19,17 @@ constexpr std::size_t kRecordHead = 5;
 class JpegsFile final : public ImageSource {
  public:
   explicit JpegsFile(const std::filesystem::path& path) : file_(path) {
-    const Bytes bytes = file_.bytes();
-    if (bytes.size() < kFileHead || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+    std::array<std::uint8_t, kFileHead> head;
+    if (file_.read_some(0, head) < kFileHead || std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) {
       throw DataError(fmt::format("{}: does not begin with {} and a count of 32 bits", path.string(), kMagic));
     }
-    const std::size_t count = little_endian<std::uint32_t>(bytes, kMagic.size());
-    if (count == 0 || count > (bytes.size() - kFileHead) / kRecordHead) {
+    const std::size_t count = little_endian<std::uint32_t>(head, kMagic.size());
+    if (count == 0 || count > (file_.size() - kFileHead) / kRecordHead) {
       throw DataError(fmt::format("{}: {} images in {} bytes (allowed: 1 or more, and room for each)", path.string(),
-                                  count, bytes.size()));
+                                  count, file_.size()));
     }
     find_records(count);
+    if (classes_ == 0) throw DataError(fmt::format("{}: truncated: none of its images is whole", path.string()));
   }
 
   [[nodiscard]] std::size_t size() const override { return records_.size(); }
@@ -42,7 +44,7 @@ class JpegsFile final : public ImageSource {
     const Record& record = records_.at(index);
     const std::string name = name_of(index);
     if (record.begin == kMissing) throw DamagedRecord(name, "truncated: the file ends before it does");
-    return {decode_jpeg(file_.bytes().subspan(record.begin, record.length), hint, name), record.label};
+    return {decode_jpeg(content_of(record, name), hint, name), record.label};
   }
 
  private:
@@ -53,22 +55,32 @@ class JpegsFile final : public ImageSource {
     std::uint8_t label = 0;
   };
 
+  [[nodiscard]] std::vector<std::uint8_t> content_of(const Record& record, const std::string& name) const {
+    std::vector<std::uint8_t> content(record.length);
+    try {
+      file_.read(record.begin, content);
+    } catch (const DataError& error) {
+      throw DamagedRecord(name, error.what());
+    }
+    return content;
+  }
+
   /// Those after the end of a file that was cut stay missing, and are reported when they are read.
   void find_records(std::size_t count) {
-    const Bytes bytes = file_.bytes();
     records_.resize(count);
     std::size_t at = kFileHead;
     for (Record& record : records_) {
-      if (bytes.size() - at < kRecordHead) return;
-      const auto length = little_endian<std::uint32_t>(bytes, at + 1);
-      if (bytes.size() - at - kRecordHead < length) return;
-      record = {at + kRecordHead, length, bytes[at]};
+      std::array<std::uint8_t, kRecordHead> head;
+      if (file_.size() - at < kRecordHead || file_.read_some(at, head) < kRecordHead) return;
+      const auto length = little_endian<std::uint32_t>(head, 1);
+      if (length > file_.size() - kRecordHead - at) return;
+      record = {at + kRecordHead, length, head[0]};
       classes_ = std::max<std::int64_t>(classes_, record.label + 1);
       at += kRecordHead + length;
     }
   }
 
-  MappedFile file_;
+  OpenFile file_;
   std::vector<Record> records_;
   std::int64_t classes_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include "error.hpp"
 #include "little_endian.hpp"
+#include "lmdb_pages.hpp"
 
 namespace actzip::data::lmdb {
 namespace {
@@ -32,6 +33,9 @@ void check(int status, const std::filesystem::path& path) {
 }
 
 Environment::Environment(const std::filesystem::path& path, unsigned flags, std::size_t map_bytes) : path_(path) {
+  const std::filesystem::path file = path_ / "data.mdb";
+  std::error_code is_new;
+  if (std::filesystem::file_size(file, is_new) > 0 && !is_new) entries_ = check_pages(file);
   MDB_env* handle = nullptr;
   check(mdb_env_create(&handle), path_);
   handle_.reset(handle);

@@ -42,13 +42,16 @@ void check(int status, const std::filesystem::path& path);
 
 class Environment {
  public:
+  /// Throws DataError, also for a database that LMDB would read outside of its file.
   Environment(const std::filesystem::path& path, unsigned flags, std::size_t map_bytes);
 
   [[nodiscard]] MDB_env* get() const { return handle_.get(); }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::uint64_t entries() const { return entries_; }  ///< when it was opened
 
  private:
   std::filesystem::path path_;
+  std::uint64_t entries_ = 0;
   std::unique_ptr<MDB_env, decltype(&mdb_env_close)> handle_{nullptr, &mdb_env_close};
 };
 

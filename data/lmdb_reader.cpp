@@ -26,6 +26,10 @@ class LmdbImages final : public ImageSource {
     records_ = transaction.number(lmdb::kRecords);
     const std::string names = transaction.text(lmdb::kClasses);
     classes_ = std::ranges::count(names, '\n');
+    if (records_ < 1 || records_ > environment_.entries() || classes_ < 1) {
+      throw DataError(fmt::format("{}: {} records of {} classes (allowed: 1 class or more, 1 to {} records)",
+                                  folder.string(), records_, classes_, environment_.entries()));
+    }
   }
 
   [[nodiscard]] std::size_t size() const override { return records_; }

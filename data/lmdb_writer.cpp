@@ -54,8 +54,10 @@ class FolderLock {
       : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     if (descriptor_ < 0) throw DataError(fmt::format("{}: {}", folder.string(), std::strerror(errno)));
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+    const int reason = errno;
     ::close(descriptor_);
-    throw DataError(fmt::format("{}: another process writes it", folder.string()));
+    const std::string why = fmt::format("cannot be locked: {}", std::strerror(reason));
+    throw DataError(fmt::format("{}: {}", folder.string(), reason == EWOULDBLOCK ? "another process writes it" : why));
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -151,6 +153,17 @@ class Writer {
   std::vector<std::string> skipped_;
 };
 
+/// LMDB makes a file by writing its two heads at once. If that was cut short there is nothing to go on from, and LMDB
+/// would refuse the file for ever.
+void remove_if_headless(const fs::path& partial) {
+  constexpr std::uintmax_t kMostPage = 32768;
+  const auto page = std::min(kMostPage, static_cast<std::uintmax_t>(::sysconf(_SC_PAGESIZE)));
+  std::error_code ignored;
+  const fs::path file = partial / "data.mdb";
+  if (const std::uintmax_t bytes = fs::file_size(file, ignored); !ignored && bytes < 2 * page)
+    fs::remove(file, ignored);
+}
+
 /// What a finished database says of itself, if it is of these files.
 Conversion earlier_conversion(const FolderImages& images, const fs::path& output) {
   const lmdb::Environment environment(output, MDB_RDONLY | MDB_NOLOCK, 0);
@@ -174,7 +187,8 @@ Conversion write_lmdb(const FolderImages& images, const fs::path& output, const 
   fs::create_directories(partial, error);
   if (error) throw DataError(fmt::format("{}: {}", partial.string(), error.message()));
   const FolderLock lock(partial);
-  const Conversion conversion = Writer(images, partial).run(progress);
+  remove_if_headless(partial);
+  Conversion conversion = Writer(images, partial).run(progress);
   fs::remove(partial / "lock.mdb", error);
   fs::rename(partial, output, error);
   if (error)

@@ -129,7 +129,10 @@ Text load_text(const std::string& path) {
 }
 
 Sentences load_sentences(const std::string& train, const std::string& validation, const SentenceOptions& options) {
-  if (options.longest < 2) throw DataError(fmt::format("sentences of {} words (allowed: 2 or more)", options.longest));
+  constexpr std::int64_t kMost = std::int64_t{1} << 16;  // every row has so many numbers, however short its sentence
+  if (options.longest < 2 || options.longest > kMost) {
+    throw DataError(fmt::format("sentences of {} words (allowed: 2 to {})", options.longest, kMost));
+  }
   SentenceFile train_file(train);
   SentenceFile validation_file(validation);
   const Numbers numbers = number_words(train_file, options.least_count);

@@ -157,6 +157,10 @@ at::Tensor edge_values(const at::Tensor& row, const at::Tensor& column, const at
 }
 
 void check_ends(at::IntArrayRef from, at::IntArrayRef to, std::int64_t nodes) {
+  constexpr std::int64_t kMostNodes = 3'037'000'499;  // whose square, the number of places in the matrix, has 63 bits
+  if (nodes < 1 || nodes > kMostNodes) {
+    throw Error(ErrorCode::invalid_model, fmt::format("graph: {} nodes (allowed: 1 to {})", nodes, kMostNodes));
+  }
   if (from.size() != to.size()) {
     throw Error(ErrorCode::invalid_model,
                 fmt::format("graph: edges with {} begins and {} ends (allowed: as many)", from.size(), to.size()));

@@ -91,13 +91,18 @@ ModelOptions with_defaults(ModelOptions options, const ModelOptions& defaults) {
               fmt::format("model '{}': {} {} (allowed: {})", options.name, what, given, allowed));
 }
 
-void check_at_least_one(const ModelOptions& options, std::string_view what, std::int64_t given) {
-  if (given < 1) refuse(options, what, given, "1 or more");
+/// No product of three such sizes leaves 64 bits.
+constexpr std::int64_t kMostSize = std::int64_t{1} << 20;
+
+void check_size(const ModelOptions& options, std::string_view what, std::int64_t given) {
+  if (given < 1 || given > kMostSize) refuse(options, what, given, fmt::format("1 to {}", kMostSize));
 }
 
 void check_image(const ModelOptions& options) {
   constexpr std::int64_t kSmallest = 16;
-  if (options.image_size < kSmallest) refuse(options, "image_size", options.image_size, "16 or more");
+  if (options.image_size < kSmallest || options.image_size > kMostSize) {
+    refuse(options, "image_size", options.image_size, fmt::format("{} to {}", kSmallest, kMostSize));
+  }
   const std::int64_t patch = options.image_size > kSmallImage ? 16 : 4;
   if (options.heads > 0 && options.image_size % patch != 0) {
     refuse(options, "image_size", options.image_size, fmt::format("multiples of the patches' {}", patch));
@@ -118,16 +123,17 @@ void check_belonging(const ModelOptions& options, const ModelOptions& defaults, 
 
 /// Of options with their defaults filled in.
 void check(const ModelOptions& options, Kind kind) {
-  check_at_least_one(options, "classes", options.classes);
+  check_size(options, "classes", options.classes);
   if (kind == Kind::image) check_image(options);
   if (kind == Kind::text || kind == Kind::sentence) {
-    check_at_least_one(options, "vocabulary", options.vocabulary);
-    check_at_least_one(options, "length", options.length);
+    check_size(options, "vocabulary", options.vocabulary);
+    check_size(options, "length", options.length);
   }
-  if (kind == Kind::graph) check_at_least_one(options, "features", options.features);
-  if (options.layers < 0 || options.hidden < 0 || options.heads < 0) {
+  if (kind == Kind::graph) check_size(options, "features", options.features);
+  for (const std::int64_t size : {options.layers, options.hidden, options.heads}) {
+    if (size >= 0 && size <= kMostSize) continue;
     refuse(options, "layers, hidden, heads", fmt::format("{}, {}, {}", options.layers, options.hidden, options.heads),
-           "1 or more, or 0 for the default");
+           fmt::format("1 to {}, or 0 for the default", kMostSize));
   }
   if (options.heads > 0 && options.hidden % options.heads != 0) {
     refuse(options, "hidden", options.hidden, fmt::format("multiples of its {} heads", options.heads));

@@ -2,20 +2,18 @@
 
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/jit/serialization/pickler.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <system_error>
 
 #include "actzip/error.hpp"
-#include "unpickler.hpp"
+#include "pickle.hpp"
+#include "replacement.hpp"
 
 namespace actzip::models {
 
@@ -24,62 +22,6 @@ namespace {
 [[noreturn]] void fail(const std::string& path, const std::string& problem) {
   throw Error(ErrorCode::invalid_weights, fmt::format("{}: {}", path, problem));
 }
-
-[[noreturn]] void fail_to_write(const std::string& path, int error) {
-  fail(path, fmt::format("cannot be written: {}", std::generic_category().message(error)));
-}
-
-void flush_folder(const std::string& path) {
-  std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return;  // a folder that may not be read; the file itself is flushed
-  ::fsync(file);
-  ::close(file);
-}
-
-/// A file beside `path` that takes its place when all is written, and is removed otherwise.
-class Replacement {
- public:
-  explicit Replacement(std::string path) : path_(std::move(path)), beside_(path_ + ".partial") {
-    file_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (file_ < 0) fail_to_write(path_, errno);
-  }
-  Replacement(const Replacement&) = delete;
-  Replacement& operator=(const Replacement&) = delete;
-  ~Replacement() {
-    if (file_ >= 0) ::close(file_);
-    if (!is_done_) ::unlink(beside_.c_str());
-  }
-
-  /// A failure is kept for finish(): the caller is torch's zip writer, which must not be left half-way.
-  std::size_t append(const void* data, std::size_t size) {
-    const auto* next = static_cast<const char*>(data);
-    for (std::size_t left = size; left > 0 && error_ == 0;) {
-      const ssize_t written = ::write(file_, next, left);
-      if (written < 0 && errno != EINTR) error_ = errno;
-      if (written <= 0) continue;
-      next += written;
-      left -= static_cast<std::size_t>(written);
-    }
-    return size;
-  }
-
-  void finish() {
-    if (error_ == 0 && ::fsync(file_) != 0) error_ = errno;
-    if (::close(std::exchange(file_, -1)) != 0 && error_ == 0) error_ = errno;
-    if (error_ == 0 && std::rename(beside_.c_str(), path_.c_str()) != 0) error_ = errno;
-    if (error_ != 0) fail_to_write(path_, error_);
-    is_done_ = true;
-    flush_folder(path_);
-  }
-
- private:
-  std::string path_, beside_;
-  int file_ = -1;
-  int error_ = 0;
-  bool is_done_ = false;
-};
 
 /// What torch.save() calls data.pkl. Without type tags: weights_only would not take them.
 std::string pickled(const NamedTensors& tensors, std::vector<at::Tensor>& storages) {
@@ -95,6 +37,60 @@ std::string pickled(const NamedTensors& tensors, std::vector<at::Tensor>& storag
   return text;
 }
 
+/// In the order of ElementType.
+constexpr std::array kTypes = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
+                               at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
+
+/// A file of torch.save(). Sizes that it gives are compared with that of the file before memory is asked for.
+class Archive {
+ public:
+  explicit Archive(const std::string& path) : reader_(path), bytes_left_(std::filesystem::file_size(path)) {}
+
+  NamedTensors tensors() {
+    constexpr std::size_t kMostPickle = std::size_t{16} << 20U;  // ample for 50,000 tensors
+    if (reader_.hasRecord("byteorder") && text_of("byteorder") != "little") {
+      throw std::runtime_error("its numbers are written greatest byte first");
+    }
+    if (const std::size_t bytes = reader_.getRecordSize("data.pkl"); bytes > kMostPickle) {
+      throw std::runtime_error(fmt::format("a pickle of {} bytes (allowed: {})", bytes, kMostPickle));
+    }
+    const PickledTensors described = unpickle_tensors(
+        text_of("data.pkl"), [&](const std::string& record) { return reader_.getRecordSize("data/" + record); });
+    NamedTensors result;
+    for (const auto& [name, tensor] : described) result.emplace_back(name, view_of(tensor));
+    return result;
+  }
+
+ private:
+  /// The bytes of a record. torch.save() compresses nothing, so together they are no more than the file.
+  std::pair<at::DataPtr, std::size_t> bytes_of(const std::string& record) {
+    const std::size_t bytes = reader_.getRecordSize(record);
+    if (bytes > bytes_left_) throw std::runtime_error("its records are larger than the file");
+    bytes_left_ -= bytes;
+    auto [data, size] = reader_.getRecord(record);
+    return {std::move(data), size};
+  }
+
+  std::string text_of(const std::string& record) {
+    const auto [data, size] = bytes_of(record);
+    return {static_cast<const char*>(data.get()), size};
+  }
+
+  at::Tensor view_of(const PickledTensor& tensor) {
+    const auto [place, is_new] = storages_.try_emplace(tensor.record);
+    if (is_new) {
+      auto [data, bytes] = bytes_of("data/" + tensor.record);
+      place->second = at::Storage(at::Storage::use_byte_size_t(), bytes, std::move(data), nullptr, /*resizable=*/false);
+    }
+    return at::empty({0}, kTypes.at(static_cast<std::size_t>(tensor.type)))
+        .set_(place->second, tensor.offset, tensor.sizes, tensor.strides);
+  }
+
+  caffe2::serialize::PyTorchStreamReader reader_;
+  std::size_t bytes_left_;
+  std::map<std::string, at::Storage> storages_;
+};
+
 std::string shape_of(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
 
 bool is_optional(const std::string& name) { return name.ends_with("num_batches_tracked"); }
@@ -104,39 +100,35 @@ bool is_optional(const std::string& name) { return name.ends_with("num_batches_t
 void write_tensors(const std::string& path, const NamedTensors& tensors) {
   std::vector<at::Tensor> storages;
   const std::string text = pickled(tensors, storages);
-  Replacement file(path);
-  caffe2::serialize::PyTorchStreamWriter writer(
-      [&](const void* data, std::size_t size) { return file.append(data, size); });
-  writer.writeRecord("data.pkl", text.data(), text.size());
-  for (std::size_t i = 0; i < storages.size(); ++i) {
-    const ::torch::jit::WriteableTensorData bytes = ::torch::jit::getWriteableTensorData(storages[i]);
-    writer.writeRecord(fmt::format("data/{}", i), bytes.data(), bytes.sizeInBytes());
+  try {
+    Replacement file(path);
+    caffe2::serialize::PyTorchStreamWriter writer([&](const void* data, std::size_t size) {
+      file.append({static_cast<const char*>(data), size});
+      return size;
+    });
+    writer.writeRecord("data.pkl", text.data(), text.size());
+    for (std::size_t i = 0; i < storages.size(); ++i) {
+      const ::torch::jit::WriteableTensorData bytes = ::torch::jit::getWriteableTensorData(storages[i]);
+      writer.writeRecord(fmt::format("data/{}", i), bytes.data(), bytes.sizeInBytes());
+    }
+    writer.writeEndOfFile();
+    file.finish();
+  } catch (const std::system_error& error) {
+    fail(path, fmt::format("cannot be written: {}", error.code().message()));
   }
-  writer.writeEndOfFile();
-  file.finish();
 }
 
 NamedTensors read_tensors(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) fail(path, "no such file");
-  at::IValue value;
   try {
-    caffe2::serialize::PyTorchStreamReader reader(path);
-    value = unpickle(reader);
+    return Archive(path).tensors();
+  } catch (const NoDictOfTensors& error) {
+    fail(path, error.what());
   } catch (const std::exception& error) {
     const std::string reason = error.what();
     fail(path, fmt::format("cannot be read as a torch file: {} (allowed: what torch.save(model.state_dict()) writes)",
                            reason.substr(0, reason.find('\n'))));
   }
-  if (!value.isGenericDict()) fail(path, fmt::format("holds a {} (allowed: a dict of tensors)", value.tagKind()));
-  NamedTensors tensors;
-  for (const auto& item : value.toGenericDict()) {
-    if (!item.key().isString() || !item.value().isTensor()) {
-      fail(path, fmt::format("holds a dict of {} to {} (allowed: of names to tensors)", item.key().tagKind(),
-                             item.value().tagKind()));
-    }
-    tensors.emplace_back(item.key().toStringRef(), item.value().toTensor());
-  }
-  return tensors;
 }
 
 NamedTensors state_of(const ::torch::nn::Module& model) {

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Builds the fuzzers with clang in a folder of their own and runs them, sharing the seconds given.
-# Usage: tools/fuzz.sh BUILD_DIR SECONDS. A finding is left in BUILD_DIR/findings; run the fuzzer on it to see it again.
+# Usage: tools/fuzz.sh BUILD_DIR SECONDS [FUZZER...]. Without names, all of them; ACTZIP_FUZZ_TORCH=ON adds the one that
+# needs torch. A finding is left in BUILD_DIR/findings; run the fuzzer on it to see it again. Corpora stay in
+# BUILD_DIR/corpus, so that a later run goes on from them.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 build="${1:?BUILD_DIR}"
 seconds="${2:?SECONDS}"
+shift 2
 
 clangxx="${ACTZIP_CLANGXX:-$(command -v clang++-14 || command -v clang++ || true)}"
 if [ -z "$clangxx" ]; then
@@ -13,19 +16,25 @@ if [ -z "$clangxx" ]; then
 fi
 
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$clangxx" \
-  -DACTZIP_FUZZ=ON -DACTZIP_CUDA=OFF >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
+  -DACTZIP_FUZZ=ON -DACTZIP_CUDA=OFF -DACTZIP_FUZZ_TORCH="${ACTZIP_FUZZ_TORCH:-OFF}" >"$build.log" 2>&1 ||
+  { cat "$build.log" >&2; exit 1; }
 cmake --build "$build"
 
-fuzzers=("$build"/bin/*)
-[ -x "${fuzzers[0]}" ] || { echo "fuzz: no fuzzer was built in $build/bin" >&2; exit 1; }
-mkdir -p "$build/findings"
+fuzzers=("$build"/fuzzers/*)
+if [ "$#" -gt 0 ]; then fuzzers=("${@/#/$build/fuzzers/}"); fi
 for fuzzer in "${fuzzers[@]}"; do
-  corpus="$build/corpus/$(basename "$fuzzer")"
-  mkdir -p "$corpus"
-  share=$((seconds / ${#fuzzers[@]}))
-  echo "fuzz: $(basename "$fuzzer") for $share s"
-  log="$build/$(basename "$fuzzer").log"
+  [ -x "$fuzzer" ] || { echo "fuzz: no fuzzer $fuzzer (there are: $(ls "$build/fuzzers" | tr '\n' ' '))" >&2; exit 1; }
+done
+
+"$build/bin/fuzz_seeds" "$build/corpus"
+mkdir -p "$build/findings"
+share=$((seconds / ${#fuzzers[@]}))
+for fuzzer in "${fuzzers[@]}"; do
+  name="$(basename "$fuzzer")"
+  mkdir -p "$build/corpus/$name"
+  echo "fuzz: $name for $share s"
   "$fuzzer" -max_total_time="$share" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-    -artifact_prefix="$build/findings/" "$corpus" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
-  grep -E '^Done|^stat::' "$log"
+    -artifact_prefix="$build/findings/$name-" "$build/corpus/$name" >"$build/$name.log" 2>&1 ||
+    { cat "$build/$name.log" >&2; exit 1; }
+  grep -E '^Done|^stat::number_of_executed_units|^stat::peak_rss_mb' "$build/$name.log"
 done

@@ -12,8 +12,14 @@ clang_compiler() { command -v clang++-14 || command -v clang++; }
 have_fuzzer_runtime() { [ -e "$("$(clang_compiler)" -print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]; }
 clang_major() { "$(clang_compiler)" -dumpversion | cut -d. -f1; }
 
+# Says each command before it runs, and leaves its output to be seen: it changes the system, and may take minutes.
+run_aloud() {
+  echo "setup: $*"
+  "$@"
+}
+
 apt_install() {
-  echo "setup: installing $*"
+  echo "setup: these packages are missing: $*"
   if ! have_command apt-get; then
     echo "setup: this is neither Debian nor Ubuntu; install what these packages hold: $*" >&2
     exit 1
@@ -26,8 +32,8 @@ apt_install() {
     fi
     as_root=(sudo)
   fi
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+  run_aloud "${as_root[@]}" apt-get update
+  run_aloud "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 }
 
 missing=()

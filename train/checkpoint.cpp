@@ -3,12 +3,14 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include "models/weights.hpp"
 
@@ -16,9 +18,6 @@ namespace actzip::train {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int kFormat = 2;
 constexpr const char* kState = "state";
 
 at::Tensor as_tensor(const std::string& text) {
@@ -27,42 +26,22 @@ at::Tensor as_tensor(const std::string& text) {
   return bytes;
 }
 
-std::string as_text(const at::Tensor& bytes) {
-  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())};
+/// None if the tensor is no run of bytes: with a stride of 0 it has more elements than its memory has bytes.
+std::optional<std::string> as_text(const at::Tensor& bytes) {
+  if (bytes.scalar_type() != at::kByte || bytes.dim() != 1 || !bytes.is_contiguous()) return std::nullopt;
+  return std::string(static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel()));
 }
 
-Json json_of(const Checkpoint& checkpoint, const Options& options) {
-  const Progress& progress = checkpoint.progress;
-  Json numbers = Json::object();
-  for (const auto& [name, value] : options.numbers) numbers[name] = value;
-  // What is not a number yet is null in JSON.
-  return {{"format", kFormat},
-          {"step", progress.step},
-          {"logged_step", progress.logged_step},
-          {"best", progress.best},
-          {"best_choice", progress.best_choice},
-          {"last", progress.last},
-          {"evaluations_since_best", progress.evaluations_since_best},
-          {"seconds", progress.seconds},
-          {"examples", progress.examples},
-          {"options", numbers},
-          {"data", checkpoint.data},
-          {"session", checkpoint.session}};
-}
-
-double number_or_nan(const Json& value) {
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-}
-
-void check_options(const Json& saved, const Options& options, const std::string& path) {
-  std::vector<std::string> differences;
-  for (const auto& [name, value] : options.numbers) {
-    const std::string before = saved.value(name, "");
-    if (before != value) differences.push_back(fmt::format("{} is {} and was {}", name, value, before));
-  }
-  if (differences.empty()) return;
-  throw WrongUsage(fmt::format("{} is of a run with other options: {} (allowed: the same ones, or another --output)",
-                               path, fmt::join(differences, "; ")));
+/// All tensors under the names that they have in the file.
+NamedTensors all_tensors(const Checkpoint& checkpoint) {
+  NamedTensors all;
+  const auto add = [&](const char* prefix, const NamedTensors& tensors) {
+    for (const auto& [name, tensor] : tensors) all.emplace_back(prefix + name, tensor);
+  };
+  add("model/", checkpoint.model);
+  add("optimizer/", checkpoint.optimizer);
+  add("others/", checkpoint.others);
+  return all;
 }
 
 }  // namespace
@@ -71,14 +50,28 @@ std::string checkpoint_path(const std::string& folder) {
   return (std::filesystem::path(folder) / "checkpoint.pt").string();
 }
 
+std::string first_not_finite(const Checkpoint& checkpoint) {
+  const c10::NoGradGuard no_graph;
+  std::vector<std::string> names;
+  std::vector<at::Tensor> largest;
+  for (const auto& [name, tensor] : all_tensors(checkpoint)) {
+    if (!tensor.is_floating_point() || tensor.numel() == 0) continue;
+    names.push_back(name);
+    // The greatest of the absolute values is not finite if one of them is not.
+    largest.push_back(at::linalg_vector_norm(tensor, std::numeric_limits<double>::infinity()).to(at::kDouble));
+  }
+  if (names.empty()) return {};
+  const at::Tensor found = at::stack(largest).isfinite().logical_not().cpu();  // one wait for all of them
+  const auto* const is_wrong = found.const_data_ptr<bool>();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (is_wrong[i]) return names[i];
+  }
+  return {};
+}
+
 void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, const Options& options) {
-  NamedTensors all{{kState, as_tensor(json_of(checkpoint, options).dump())}};
-  const auto add = [&](const char* prefix, const NamedTensors& tensors) {
-    for (const auto& [name, tensor] : tensors) all.emplace_back(prefix + name, tensor);
-  };
-  add("model/", checkpoint.model);
-  add("optimizer/", checkpoint.optimizer);
-  add("others/", checkpoint.others);
+  NamedTensors all = all_tensors(checkpoint);
+  all.emplace(all.begin(), kState, as_tensor(text_of(checkpoint.state, options)));
   models::write_tensors(checkpoint_path(folder), all);
 }
 
@@ -87,7 +80,7 @@ Checkpoint read_checkpoint(const std::string& folder, const Options& options) {
   if (!std::filesystem::exists(path))
     throw WrongUsage(fmt::format("no checkpoint to go on from: {} is not there", path));
   Checkpoint checkpoint;
-  Json state;
+  std::optional<std::string> state;
   for (const auto& [name, tensor] : models::read_tensors(path)) {
     const std::size_t slash = name.find('/');
     const std::string folder_of = name.substr(0, slash == std::string::npos ? 0 : slash);
@@ -95,24 +88,10 @@ Checkpoint read_checkpoint(const std::string& folder, const Options& options) {
     if (folder_of == "model") checkpoint.model.emplace_back(rest, tensor);
     if (folder_of == "optimizer") checkpoint.optimizer.emplace_back(rest, tensor);
     if (folder_of == "others") checkpoint.others.emplace_back(rest, tensor);
-    if (name == kState) state = Json::parse(as_text(tensor), nullptr, /*allow_exceptions=*/false);
+    if (name == kState) state = as_text(tensor);
   }
-  if (!state.is_object() || state.value("format", 0) != kFormat) {
-    throw std::runtime_error(
-        fmt::format("{} is no checkpoint of this program: it has no state of format {}", path, kFormat));
-  }
-  check_options(state["options"], options, path);
-  Progress& progress = checkpoint.progress;
-  progress.step = state.at("step");
-  progress.logged_step = state.at("logged_step");
-  progress.best = number_or_nan(state.at("best"));
-  progress.best_choice = number_or_nan(state.at("best_choice"));
-  progress.last = number_or_nan(state.at("last"));
-  progress.evaluations_since_best = state.at("evaluations_since_best");
-  progress.seconds = state.at("seconds");
-  progress.examples = state.at("examples");
-  checkpoint.data = state.at("data");
-  checkpoint.session = state.at("session");
+  if (!state) throw std::runtime_error(fmt::format("{} is no checkpoint of this program: it has no state", path));
+  checkpoint.state = parse_run_state(*state, options, path);
   return checkpoint;
 }
 

@@ -1,14 +1,21 @@
 #include "metrics.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
+
+#include "data/shallow_json.hpp"
+#include "models/replacement.hpp"
 
 namespace actzip::train {
 
@@ -16,33 +23,65 @@ namespace {
 
 constexpr const char* kClearLine = "\r\x1b[K";
 
+/// Whether a line is whole, and of a run's first `step` steps.
+bool is_up_to(const std::string& line, std::int64_t step) {
+  try {
+    const auto json = data::parse_shallow_json(line);
+    return json.at("step").get<std::int64_t>() <= step && json.at("kind").get<std::string>() != "summary";
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 /// The lines of a metrics file up to `step`; a last line that was cut off is dropped as well.
 std::string lines_up_to(const std::string& path, std::int64_t step) {
   std::ifstream file(path);
   std::string kept;
   for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || json.value("step", std::int64_t{0}) > step || json.value("kind", "") == "summary")
-      continue;
-    kept += line + "\n";
+    if (is_up_to(line, step)) kept += line + "\n";
   }
   return kept;
+}
+
+bool is_regular_file(int file) {
+  struct stat facts = {};
+  return ::fstat(file, &facts) == 0 && S_ISREG(facts.st_mode);
+}
+
+void show(std::string_view before, std::string_view text, std::string_view after) {
+  std::fputs(fmt::format("{}{}{}", before, text, after).c_str(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : path_(path) {
   if (path_.empty()) return;
-  const std::string kept = resumed_step > 0 ? lines_up_to(path_, resumed_step) : std::string();
-  file_.open(path_, std::ios::trunc);
-  file_ << kept << std::flush;
-  if (!file_) throw std::runtime_error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
+  const bool goes_on = resumed_step > 0 && std::filesystem::is_regular_file(path_);
+  if (goes_on) models::replace_file(path_, lines_up_to(path_, resumed_step));
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC), 0644);
+  if (file_ < 0) fail();
 }
+
+MetricsFile::~MetricsFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void MetricsFile::fail() const { throw std::system_error(errno, std::generic_category(), path_); }
 
 void MetricsFile::write(const nlohmann::ordered_json& line) {
   if (path_.empty()) return;
-  file_ << line.dump() << "\n" << std::flush;
-  if (!file_) throw std::runtime_error(fmt::format("cannot write {}: is the disk full?", path_));
+  const std::string text = line.dump() + "\n";
+  for (std::string_view left = text; !left.empty();) {
+    const ssize_t written = ::write(file_, left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail();
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void MetricsFile::flush_to_disk() {
+  if (!path_.empty() && is_regular_file(file_) && ::fsync(file_) != 0) fail();
 }
 
 Console::Console() : is_terminal_(isatty(STDERR_FILENO) == 1) {}
@@ -52,14 +91,12 @@ Console::~Console() {
 }
 
 void Console::progress(std::string_view text) {
-  fmt::print(stderr, "{}{}{}", is_terminal_ ? kClearLine : "", text, is_terminal_ ? "" : "\n");
-  std::fflush(stderr);
+  show(is_terminal_ ? kClearLine : "", text, is_terminal_ ? "" : "\n");
   has_progress_ = is_terminal_;
 }
 
 void Console::say(std::string_view text) {
-  fmt::print(stderr, "{}{}\n", has_progress_ ? kClearLine : "", text);
-  std::fflush(stderr);
+  show(has_progress_ ? kClearLine : "", text, "\n");
   has_progress_ = false;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -13,18 +12,28 @@ namespace actzip::train {
 class MetricsFile {
  public:
   /// Writes nothing if `path` is empty. A resumed run keeps the lines up to its step and drops what an interrupted one
-  /// wrote after its checkpoint. Throws std::runtime_error.
+  /// wrote after its checkpoint; the file as it was is there until that is done. Throws std::system_error.
   MetricsFile(const std::string& path, std::int64_t resumed_step);
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  ~MetricsFile();
 
-  /// Throws std::runtime_error if it cannot be written.
+  /// Throws std::system_error if it cannot be written.
   void write(const nlohmann::ordered_json& line);
 
+  /// Waits until all lines are on the disk, so that none is missing which a checkpoint counts. Throws
+  /// std::system_error.
+  void flush_to_disk();
+
  private:
+  [[noreturn]] void fail() const;
+
   std::string path_;
-  std::ofstream file_;
+  int file_ = -1;
 };
 
-/// One line that is updated on a terminal; elsewhere each is a line of its own.
+/// One line that is updated on a terminal; elsewhere each is a line of its own. What cannot be shown is lost: no run
+/// ends because nobody can read along.
 class Console {
  public:
   Console();

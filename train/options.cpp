@@ -21,6 +21,8 @@ constexpr const char* kFiles = "Files and output";
 const CLI::Validator kPart = CLI::Range(0.0, 1.0);
 const CLI::Validator kAboveZero = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
 const CLI::Validator kFromZero = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
+const CLI::Validator kSize = CLI::Range(std::int64_t{0}, std::int64_t{1} << 20);  // of anything in a network
+const CLI::Validator kBatch = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
 const CLI::Validator kRate = CLI::Range(0.0, 1e6);
 
 void add_network(CLI::App& app, Options& o) {
@@ -28,7 +30,7 @@ void add_network(CLI::App& app, Options& o) {
   app.add_option("--data", o.data, "shapes[:COUNT], rings[:NODES], a folder or a file; docs/data.md says which")
       ->group("Network and data");
   const auto number = [&](const char* name, std::int64_t& value, const char* help) {
-    app.add_option(name, value, help)->check(kFromZero)->group("Network and data");
+    app.add_option(name, value, help)->check(kSize)->group("Network and data");
   };
   number("--input-size", o.input_size, "Height and width of images; 32, or 224 with --augment imagenet");
   number("--classes", o.classes, "Outputs of the network, at least those of the data");
@@ -79,7 +81,7 @@ void add_training(CLI::App& app, Options& o) {
   };
   count("--epochs", o.epochs, kAboveZero, "Times over the data");
   count("--steps", o.steps, kFromZero, "Steps of the optimizer, in place of epochs");
-  count("--batch", o.batch, kAboveZero, "Examples of one forward");
+  count("--batch", o.batch, kBatch, "Examples of one forward");
   count("--accumulate", o.accumulate, kAboveZero, "Forwards of one step");
   app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
@@ -116,7 +118,9 @@ void add_machine(CLI::App& app, Options& o) {
   app.add_flag("--channels-last,!--channels-first", o.channels_last, "Memory order of images on cuda; last by default")
       ->group(kMachine);
   app.add_option("--workers", o.workers, "Threads that load images")->check(CLI::Range(1, 1024))->group(kMachine);
-  app.add_option("--threads", o.threads, "Threads that compute on the CPU; 0: all")->check(kFromZero)->group(kMachine);
+  app.add_option("--threads", o.threads, "Threads that compute on the CPU; 0: all")
+      ->check(CLI::Range(0, 4096))
+      ->group(kMachine);
 }
 
 void add_files(CLI::App& app, Options& o) {
@@ -208,7 +212,8 @@ std::optional<Options> parse_options(const std::vector<std::string>& arguments) 
   app.get_option("--milestones")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.footer(
       "Ctrl-C writes a checkpoint into --output; --resume goes on from it, on the CPU bit for bit as if nothing had\n"
-      "happened. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the loss is not finite, 130 or 143 interrupted.\n"
+      "happened. Only one run at a time writes into a folder, and nothing that is not finite becomes a checkpoint.\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 loss or weights are not finite, 130 or 143 interrupted.\n"
       "docs/train.md explains all of it.\n\n"
       "Examples:\n"
       "  actzip train --model resnet18 --data shapes --epochs 2\n"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <span>
 
@@ -32,6 +33,10 @@ class TextTask final : public Task {
     if (static_cast<std::int64_t>(shortest) <= length_) {
       throw data::DataError(fmt::format("{}: {} characters (allowed: more than {}, for windows of {} in a tenth of it)",
                                         options.data, text_.tokens.size(), 10 * length_, length_));
+    }
+    constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();  // places that are drawn
+    if (text_.tokens.size() > kMost) {
+      throw data::DataError(fmt::format("{}: {} characters (allowed: {})", options.data, text_.tokens.size(), kMost));
     }
     std::vector<std::int64_t> tokens(text_.tokens.begin(), text_.tokens.end());
     tokens_ = to_device(tokens, device);

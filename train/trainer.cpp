@@ -1,25 +1,28 @@
 #include "trainer.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 
 #include "actzip/torch.hpp"
 #include "actzip/torch_nn.hpp"
+#include "autocast.hpp"
 #include "checkpoint.hpp"
 #include "device.hpp"
 #include "interrupt.hpp"
 #include "metrics.hpp"
+#include "models/replacement.hpp"
 #include "models/weights.hpp"
 #include "optimizer.hpp"
+#include "run_lock.hpp"
+#include "summary.hpp"
 #include "task.hpp"
 
 namespace actzip::train {
@@ -28,28 +31,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-
-/// Products in 16 bits while it lives; nothing for "none".
-class Autocast {
- public:
-  Autocast(c10::DeviceType device, const std::string& type) : device_(device), is_on_(type != "none") {
-    if (!is_on_) return;
-    at::autocast::set_autocast_dtype(device, type == "fp16" ? at::kHalf : at::kBFloat16);
-    at::autocast::set_autocast_enabled(device, true);
-    at::autocast::increment_nesting();
-  }
-  ~Autocast() {
-    if (!is_on_) return;
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(device_, false);
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  c10::DeviceType device_;
-  bool is_on_;
-};
 
 std::optional<torch::Session> make_session(const Options& options) {
   if (options.preset == "none") return std::nullopt;
@@ -81,6 +62,7 @@ class Trainer {
   [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
 
   void begin();
+  void take_output();
   void resume();
   void step();
   at::Tensor forward(const Batch& batch);
@@ -89,7 +71,10 @@ class Trainer {
   bool after_step();
   bool log();
   void evaluate();
+  [[nodiscard]] Checkpoint tensors() const;
   void save();
+  [[noreturn]] void fail_as_not_finite(const std::string& what) const;
+  void write_report();
   void finish(bool is_done);
   void summarise();
   [[nodiscard]] std::string held_text() const;
@@ -106,7 +91,9 @@ class Trainer {
   std::int64_t steps_of_epoch_ = 1;
   std::int64_t steps_ = 1;
   std::int64_t stop_at_ = 0;
-  std::string data_identity_;  ///< if there are checkpoints
+  std::optional<RunLock> lock_;             ///< of --output
+  std::string data_identity_;               ///< if there are checkpoints
+  std::optional<std::int64_t> saved_step_;  ///< of the checkpoint in --output
   Progress progress_;
   Evaluation last_;      ///< of this process
   at::Tensor loss_sum_;  ///< since the last line
@@ -114,6 +101,7 @@ class Trainer {
   double logged_seconds_ = 0;
   std::int64_t logged_examples_ = 0;
   Report report_;
+  bool has_report_ = false;
   NamedTensors batches_;
 };
 
@@ -143,6 +131,10 @@ Trainer::Trainer(const Options& options) : options_(options), device_(choose_dev
     throw WrongUsage(fmt::format("--accumulate {}: an epoch has {} batches of {} (allowed: so many at most)",
                                  options.accumulate, task_->batches(), options.batch));
   }
+  if (options.epochs > std::numeric_limits<std::int64_t>::max() / steps_of_epoch_) {
+    throw WrongUsage(
+        fmt::format("--epochs {}: {} steps each are too many to be counted", options.epochs, steps_of_epoch_));
+  }
   steps_ = options.steps > 0 ? options.steps : options.epochs * steps_of_epoch_;
 }
 
@@ -157,38 +149,57 @@ void Trainer::begin() {
     for (const at::Tensor& buffer : model_->buffers()) session_->register_parameters(buffer);
     if (options_.keep != "scope") torch::nn::keep_with(*model_, *session_);
   }
-  if (!options_.output.empty()) {
-    std::filesystem::create_directories(options_.output);
-    data_identity_ = task_->data_identity();
-    if (!options_.resume && std::filesystem::exists(checkpoint_path(options_.output))) {
-      throw WrongUsage(fmt::format("{} is there already (allowed: --resume to go on from it, or another --output)",
-                                   checkpoint_path(options_.output)));
-    }
-  }
+  if (!options_.output.empty()) take_output();
   if (options_.resume) resume();
-  if (!options_.save_weights.empty()) models::save_weights(*model_, options_.save_weights);
+  if (!options_.save_weights.empty() && progress_.step == 0) models::save_weights(*model_, options_.save_weights);
   metrics_.emplace(in_output(options_, options_.metrics, "metrics.jsonl"), progress_.step);
   stop_at_ = options_.stop_after > 0 ? progress_.step + options_.stop_after : 0;
   logged_seconds_ = progress_.seconds;
   logged_examples_ = progress_.examples;
 }
 
+/// The folder is this run's from here on.
+void Trainer::take_output() {
+  std::filesystem::create_directories(options_.output);
+  lock_.emplace(options_.output);
+  if (!lock_->problem().empty()) {
+    console_.say(lock_->problem() + "; let no other run write there");
+  } else {
+    for (const char* name : {"checkpoint.pt", "metrics.jsonl", "report.json", "weights.pt"}) {
+      models::remove_partial_file(in_output(options_, "", name));  // of a run that was killed
+    }
+  }
+  data_identity_ = task_->data_identity();
+  if (!options_.resume && std::filesystem::exists(checkpoint_path(options_.output))) {
+    throw WrongUsage(fmt::format("{} is there already (allowed: --resume to go on from it, or another --output)",
+                                 checkpoint_path(options_.output)));
+  }
+}
+
 /// Random generators last: all that was made before has drawn from them.
 void Trainer::resume() {
+  const std::string path = checkpoint_path(options_.output);
   const Checkpoint saved = read_checkpoint(options_.output, options_);
-  if (saved.data != data_identity_) {
+  if (saved.state.data != data_identity_) {
     throw WrongUsage(fmt::format("{}: --data {} has {}, and the run had {} (allowed: the same data, wherever it lies)",
-                                 checkpoint_path(options_.output), options_.data, data_identity_, saved.data));
+                                 path, options_.data, data_identity_, saved.state.data));
   }
-  progress_ = saved.progress;
-  models::load_weights(*model_, saved.model, checkpoint_path(options_.output));
-  copy_into(optimizer_->state(), saved.optimizer, checkpoint_path(options_.output));
-  if (session_) session_->load_state(saved.session);
+  progress_ = saved.state.progress;
+  if (progress_.step > steps_) {
+    throw std::runtime_error(fmt::format("{}: step {} (allowed: 0 to {})", path, progress_.step, steps_));
+  }
+  models::load_weights(*model_, saved.model, path);
+  copy_into(optimizer_->state(), saved.optimizer, path);
+  if (session_) session_->load_state(saved.state.session);
   for (const auto& [name, tensor] : saved.others) {
     if (name == "loss_sum") loss_sum_.copy_(tensor);
     if (name == "random.cpu") generator(c10::kCPU).set_state(tensor);
     if (name == "random.cuda" && device_.is_cuda()) generator(device_).set_state(tensor);
   }
+  if (const std::string name = first_not_finite(tensors()); !name.empty()) {
+    throw std::runtime_error(fmt::format("{}: {} is not finite: nothing can go on from it", path, name));
+  }
+  saved_step_ = progress_.step;
   console_.say(fmt::format("going on from step {} of {}", progress_.step, steps_));
 }
 
@@ -285,22 +296,34 @@ void Trainer::evaluate() {
   progress_.best_choice = choice;
 }
 
+/// A checkpoint without its state.
+Checkpoint Trainer::tensors() const {
+  return {.state = {}, .model = models::state_of(*model_), .optimizer = optimizer_->state(), .others = others()};
+}
+
 void Trainer::save() {
   if (options_.output.empty()) return;
-  Checkpoint checkpoint;
-  checkpoint.progress = progress_;
-  checkpoint.data = data_identity_;
-  if (session_) checkpoint.session = session_->save_state();
-  checkpoint.model = models::state_of(*model_);
-  checkpoint.optimizer = optimizer_->state();
-  checkpoint.others = others();
+  Checkpoint checkpoint = tensors();
+  checkpoint.state = {progress_, data_identity_, session_ ? session_->save_state() : std::string()};
+  metrics_->flush_to_disk();
   write_checkpoint(options_.output, checkpoint, options_);
+  saved_step_ = progress_.step;
+}
+
+void Trainer::fail_as_not_finite(const std::string& what) const {
+  std::string text = fmt::format("{} is not finite after step {}", what, progress_.step);
+  if (saved_step_) {
+    text += fmt::format("; {} is that of step {}, and finite", checkpoint_path(options_.output), *saved_step_);
+  } else if (!options_.output.empty()) {
+    text += "; no checkpoint was written";
+  }
+  throw std::domain_error(text);
 }
 
 bool Trainer::after_step() {
   const bool is_last = progress_.step == steps_;
   if ((is_due(options_.log_every) || is_last) && !log()) {
-    throw std::domain_error(fmt::format("the loss is not finite after step {}", progress_.step));
+    fail_as_not_finite("the loss");
   }
   const bool ends_epoch = is_due(steps_of_epoch_);
   const bool evaluates = is_last || (ends_epoch && epoch() % options_.evaluate_every == 0);
@@ -310,6 +333,7 @@ bool Trainer::after_step() {
   if (!evaluates && !saves) return true;
   synchronize(device_);
   progress_.seconds += std::chrono::duration<double>(Clock::now() - began_).count();
+  if (const std::string name = first_not_finite(tensors()); !name.empty()) fail_as_not_finite(name);
   if (evaluates) {
     evaluate();
     const Metric metric = task_->metric();
@@ -322,9 +346,11 @@ bool Trainer::after_step() {
     metrics_->write(line);
   }
   const bool has_patience = options_.patience == 0 || progress_.evaluations_since_best < options_.patience;
-  if (saves || !has_patience) save();
+  const bool ends = is_last || stops || !has_patience;
+  if (ends) write_report();
+  if (saves || ends) save();
   began_ = Clock::now();
-  return !stops && has_patience;
+  return !ends;
 }
 
 int Trainer::run() {
@@ -346,22 +372,22 @@ int Trainer::run() {
   return is_done ? kDone : 128 + signal;
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::trunc);
-  file << text << std::flush;
-  if (!file)
-    throw std::runtime_error(fmt::format("cannot write {}: is the folder there, and the disk not full?", path));
+/// Before the last checkpoint: from that on there is no step left that could be reported.
+void Trainer::write_report() {
+  has_report_ = true;
+  if (!session_) return;
+  report_ = session_->report();
+  const std::string path = in_output(options_, options_.report, "report.json");
+  // A run that was resumed at its end made no step: the report that is there says more.
+  const bool says_more = !report_.sites.empty() || !std::filesystem::exists(path);
+  if (!path.empty() && says_more) models::replace_file(path, report_.to_json() + "\n");
 }
 
 /// The files of the end, and what is to be said.
 void Trainer::finish(bool is_done) {
   for (const std::string& record : task_->skipped()) console_.say(fmt::format("left out: {}", record));
   if (!options_.save_batches.empty()) models::write_tensors(options_.save_batches, batches_);
-  if (session_) {
-    report_ = session_->report();
-    write_text(in_output(options_, options_.report, "report.json"), report_.to_json() + "\n");
-  }
+  if (!has_report_) write_report();
   if (!is_done) {
     console_.say(options_.output.empty()
                      ? fmt::format("interrupted after step {}; without --output nothing was kept", progress_.step)
@@ -375,35 +401,16 @@ void Trainer::finish(bool is_done) {
 
 void Trainer::summarise() {
   const Metric metric = task_->metric();
-  const MemoryUse memory = memory_use(device_);
-  const double step_seconds = progress_.seconds / static_cast<double>(std::max<std::int64_t>(progress_.step, 1));
-  const double speed = static_cast<double>(progress_.examples) / std::max(progress_.seconds, 1e-9);
+  const Summary summary{.metric = std::string(metric.name),
+                        .digits = metric.digits,
+                        .is_chosen_on_validation = last_.validation.has_value(),
+                        .unit = std::string(task_->unit()),
+                        .device = device_.str(),
+                        .peak_bytes = memory_use(device_).peak,
+                        .skipped = task_->skipped().size()};
+  metrics_->write(summary_line(progress_, report_, summary));
   console_.say("");
-  fmt::print("{} on {}, preset {}: {} steps on {}\n", options_.model, options_.data, options_.preset, progress_.step,
-             device_.str());
-  if (std::isfinite(progress_.last)) {
-    fmt::print("  {:<9} best {:.{}f}{}, last {:.{}f}\n", metric.name, progress_.best, metric.digits,
-               last_.validation ? " (chosen on validation)" : "", progress_.last, metric.digits);
-  }
-  if (report_.bytes_after > 0) {
-    fmt::print("  held      {} where {} {}: {:.1f} times smaller\n", bytes_text(report_.bytes_after),
-               options_.keep == "layers" ? "these layers hold in plain training" : "plain training holds",
-               bytes_text(report_.bytes_before),
-               static_cast<double>(report_.bytes_before) / static_cast<double>(report_.bytes_after));
-  }
-  fmt::print("  step      {:.1f} ms, {:.0f} {}/s\n", 1e3 * step_seconds, speed, task_->unit());
-  fmt::print("  memory    {} at most\n", bytes_text(memory.peak));
-  metrics_->write({{"kind", "summary"},
-                   {"step", progress_.step},
-                   {"metric", metric.name},
-                   {"best", progress_.best},
-                   {"last", progress_.last},
-                   {"held_bytes", report_.bytes_after},
-                   {"plain_bytes", report_.bytes_before},
-                   {"step_seconds", step_seconds},
-                   {"examples_per_second", speed},
-                   {"peak_memory_bytes", memory.peak},
-                   {"skipped", task_->skipped().size()}});
+  fmt::print("{}", summary_text(options_, progress_, report_, summary));
 }
 
 int Trainer::evaluate_only() {

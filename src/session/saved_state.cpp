@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +49,52 @@ class Reader {
     return field;
   }
 
+  /// From 0 to `most`, so that counting from there on cannot overflow.
+  template <class T>
+  T count(T most = T{1} << (std::numeric_limits<T>::digits - 2)) {
+    const T value = number<T>();
+    if (value < 0 || value > most) fail(fmt::format("it counts {}", value));
+    return value;
+  }
+
+  bool flag() { return count<int>(1) == 1; }
+
+  /// What plans are made of: finite and not negative.
+  double amount() {
+    const auto value = number<double>();
+    if (!std::isfinite(value) || value < 0.0) fail(fmt::format("'{}' is no amount", value));
+    return value;
+  }
+
+  std::optional<double> optional_amount() { return skips_none() ? std::nullopt : std::optional(amount()); }
+
+  /// What is only told: any number.
+  std::optional<double> optional_number() { return skips_none() ? std::nullopt : std::optional(number<double>()); }
+
+  std::optional<Want> want() {
+    const std::string_view field = next();
+    if (field == kNone) return std::nullopt;
+    Reader words(field, ' ');
+    const int how = words.count<int>(static_cast<int>(Keep::encoded));
+    const bool not_negative = words.flag();
+    const CodecSpec spec = spec_of(words.next());
+    words.check_done();
+    return Want{static_cast<Keep>(how), spec, not_negative};
+  }
+
+  [[nodiscard]] bool is_done() const { return is_done_; }
+
+  void check_done() const {
+    if (!is_done_) fail("a line of its state is too long");
+  }
+
+ private:
+  bool skips_none() {
+    const bool is_none = rest_.substr(0, rest_.find(separator_)) == kNone;
+    if (is_none) next();
+    return is_none;
+  }
+
   template <class T>
   T number() {
     const std::string_view field = next();
@@ -56,25 +104,14 @@ class Reader {
     return value;
   }
 
-  std::optional<double> optional_number() {
-    if (rest_.substr(0, rest_.find(separator_)) != kNone) return number<double>();
-    next();
-    return std::nullopt;
+  static CodecSpec spec_of(std::string_view text) {
+    try {
+      return parse_spec(text);
+    } catch (const Error& error) {
+      fail(error.what());
+    }
   }
 
-  std::optional<Want> want() {
-    const std::string_view field = next();
-    if (field == kNone) return std::nullopt;
-    Reader words(field, ' ');
-    const int how = words.number<int>();
-    if (how < static_cast<int>(Keep::as_is) || how > static_cast<int>(Keep::encoded)) fail("it keeps in no known way");
-    const bool not_negative = words.number<int>() != 0;
-    return Want{static_cast<Keep>(how), parse_spec(words.next()), not_negative};
-  }
-
-  [[nodiscard]] bool is_done() const { return is_done_; }
-
- private:
   std::string_view rest_;
   char separator_;
   bool is_done_ = false;
@@ -95,25 +132,27 @@ SavedSite read_site(std::string_view line) {
   site.module = fields.next();
   site.op = fields.next();
   site.slot = fields.next();
-  site.ordinal = fields.number<int>();
+  site.ordinal = fields.count<int>();
   site.asked = fields.want();
   site.planned = fields.want();
-  site.sensitivity = fields.optional_number();
-  site.has_plane = fields.number<int>() != 0;
-  site.saves = fields.number<std::int64_t>();
+  site.sensitivity = fields.optional_amount();
+  site.has_plane = fields.flag();
+  site.saves = fields.count<std::int64_t>();
+  fields.check_done();
   return site;
 }
 
 Adaptation::Progress read_progress(std::string_view line, PlanReport report) {
   Reader fields(line, '\t');
   Adaptation::Progress progress;
-  progress.steps = fields.number<std::int64_t>();
-  progress.is_due = fields.number<int>() != 0;
-  report.plans = fields.number<std::int64_t>();
-  report.average_bits = fields.number<double>();
+  progress.steps = fields.count<std::int64_t>();
+  progress.is_due = fields.flag();
+  report.plans = fields.count<std::int64_t>();
+  report.average_bits = fields.amount();
   report.predicted_variance = fields.optional_number();
   report.measured_variance = fields.optional_number();
   report.gradient_variance = fields.optional_number();
+  fields.check_done();
   progress.report = report;
   return progress;
 }
@@ -140,9 +179,10 @@ void State::load(std::string_view text) {
   Reader lines(text.substr(0, text.size() - 1), '\n');
   if (lines.next() != kTitle) fail(fmt::format("its state does not begin with '{}'", kTitle));
   Reader counts(lines.next(), '\t');
-  const auto encoded = counts.number<std::uint64_t>();
-  const auto saves = counts.number<std::int64_t>();
-  const auto step = counts.number<std::int64_t>();
+  const auto encoded = counts.count<std::uint64_t>();
+  const auto saves = counts.count<std::int64_t>();
+  const auto step = counts.count<std::int64_t>();
+  counts.check_done();
 
   const std::lock_guard lock(mutex_);
   if (step_ > 0 || !sites_.empty()) fail("it has begun already");

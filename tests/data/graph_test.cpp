@@ -57,6 +57,27 @@ TEST(GraphTest, wrong_files_are_named) {
   EXPECT_THAT(thrown_by<DataError>([] { (void)load_graph("/no/such"); }), HasSubstr("rings[:NODES]"));
 }
 
+TEST(GraphTest, numbers_that_would_take_all_memory_are_refused) {
+  const TemporaryFolder folder;
+  const auto load = [&](std::string_view nodes, const GraphLimits& limits = {}) {
+    folder.write("g.nodes", nodes);
+    folder.write("g.edges", "0 1\n");
+    return thrown_by<DataError>([&] { (void)load_graph(folder.string(), limits); });
+  };
+  // Four rows of 2^62 features are 2^64 numbers, which is 0 of them in 64 bits.
+  EXPECT_THAT(load("0\ttrain\t0\n1\tval\t1\n0\ttest\t2\n1\t-\t4611686018427387903\n"),
+              HasSubstr("g.nodes, line 4: feature 4611686018427387903 (allowed: 0 to 1048575)"));
+  EXPECT_THAT(load("0\ttrain\t9223372036854775807\n"), HasSubstr("line 1: feature 9223372036854775807 (allowed: 0"));
+  EXPECT_THAT(load("0\ttrain\t-1\n"), HasSubstr("line 1: feature -1 (allowed: 0"));
+  EXPECT_THAT(load("0\ttrain\t1048576\n"), HasSubstr("line 1: feature 1048576 (allowed: 0 to 1048575)"));
+  EXPECT_THAT(load("0\ttrain\t9\n1\tval\t1\n0\ttest\t2\n", {.elems = 29}),
+              HasSubstr("g.nodes: 3 nodes with 10 features each (allowed: 29 numbers in all)"));
+  for (const char* const label : {"9223372036854775807", "1048576", "-2"}) {
+    EXPECT_THAT(load(std::string("0\ttrain\t0\n1\tval\t1\n0\ttest\t2\n") + label + "\t-\t3\n"),
+                HasSubstr(std::string("node 3 has label ") + label + " (allowed: 0 to 1048575, or -1 for none)"));
+  }
+}
+
 void write_packed(const TemporaryFolder& folder, const std::string& name, const std::string& content) {
   const std::string path = folder.write(name, "").string();
   gzFile file = gzopen(path.c_str(), "wb");
@@ -81,6 +102,15 @@ TEST(GraphTest, reads_tables_packed_or_not) {
   EXPECT_THAT(graph.from, ElementsAre(0, 1, 1, 2));
   EXPECT_THAT(graph.to, ElementsAre(1, 0, 2, 1));
 
+  write_packed(folder, "raw/node-feat.csv.gz", "0.5,-1e-3\n1,nan\n-0.25,3\n");
+  EXPECT_THAT(thrown_by<DataError>([&] { (void)load_graph(folder.string()); }),
+              HasSubstr("node-feat.csv: feature 1 of node 1 is nan (allowed: finite numbers)"));
+  write_packed(folder, "raw/node-feat.csv.gz", "0.5,-1e-3\n1,2\n-0.25,3\n");
+  folder.write("raw/node-label.csv", "4\n9223372036854775807\n2\n");
+  EXPECT_THAT(thrown_by<DataError>([&] { (void)load_graph(folder.string()); }),
+              HasSubstr("node 1 has label 9223372036854775807"));
+
+  folder.write("raw/node-label.csv", "4\n0\n2\n");
   std::filesystem::resize_file(folder.path() / "raw/edge.csv.gz", 20);
   EXPECT_THAT(thrown_by<DataError>([&] { (void)load_graph(folder.string()); }),
               HasSubstr("edge.csv.gz: cannot be unpacked"));

@@ -110,6 +110,27 @@ TEST(CifarTest, a_record_that_was_cut_or_has_no_such_label_is_damaged) {
             "train.bin, image 2: truncated: 1000 bytes of 3074");
 }
 
+TEST(CifarTest, a_file_that_shrinks_while_it_is_read_costs_its_records_alone) {
+  const TemporaryFolder folder;
+  const auto path = folder.write("train.bin", cifar_record({0, 5}, 1, 2, 3) + std::string(std::size_t{10} * 3074, 'x'));
+  const auto source = open_images(folder.string(), Split::train);
+  std::filesystem::resize_file(path, 3074);
+  EXPECT_EQ(source->read(0, {}).label, 5);
+  EXPECT_EQ(thrown_by<DamagedRecord>([&] { (void)source->read(7, {}); }),
+            "train.bin, image 7: truncated: 0 bytes of 3074");
+}
+
+TEST(JpegsFileTest, a_file_that_shrinks_while_it_is_read_costs_its_records_alone) {
+  const TemporaryFolder folder;
+  const std::vector<std::uint8_t> jpeg = as_jpeg(test::noisy_image(64, 64));
+  const auto path = folder.write("a.jpgs", test::as_jpegs_file({jpeg, jpeg, jpeg}));
+  const auto source = open_images(path.string(), Split::train);
+  std::filesystem::resize_file(path, 2 * jpeg.size());
+  EXPECT_EQ(source->read(0, {}).label, 0);
+  EXPECT_THAT(thrown_by<DamagedRecord>([&] { (void)source->read(2, {}); }),
+              HasSubstr("a.jpgs, image 2: " + path.string() + ": it ends before byte"));
+}
+
 TEST(JpegsFileTest, reads_each_and_reports_what_was_cut) {
   const TemporaryFolder folder;
   std::vector<std::uint8_t> content =
@@ -140,6 +161,7 @@ TEST(JpegsFileTest, refuses_other_files) {
   EXPECT_THAT(open("PK\x03\x04zip"), HasSubstr("does not begin with JPGS"));
   EXPECT_THAT(open(""), HasSubstr("does not begin with JPGS"));
   EXPECT_THAT(open("JPGS\xff\xff\xff\xff"), HasSubstr("4294967295 images in 8 bytes"));
+  EXPECT_THAT(open({"JPGS\x01\0\0\0\x03\xff\xff\xff\xff", 13}), HasSubstr("none of its images is whole"));
 }
 
 TEST(FolderTest, validation_has_the_labels_of_training) {

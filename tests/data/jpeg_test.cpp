@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "made_up.hpp"
@@ -13,6 +15,7 @@ namespace {
 using test::as_jpeg;
 using test::JpegColours;
 using test::smooth_image;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -78,6 +81,37 @@ TEST(JpegTest, any_wrong_byte_gives_an_image_or_damage_and_nothing_worse) {
       EXPECT_EQ(damaged.name(), "x");
     }
   }
+}
+
+TEST(JpegTest, a_head_does_not_ask_for_more_than_its_bytes_can_fill) {
+  std::vector<std::uint8_t> jpeg = as_jpeg(smooth_image(24, 24));
+  constexpr std::array<std::uint8_t, 5> kFrame = {0xff, 0xc0, 0, 17, 8};
+  constexpr std::array<std::uint8_t, 4> kSize = {0x3e, 0x80, 0x3e, 0x80};  // 16,000 x 16,000
+  const auto found = std::ranges::search(jpeg, kFrame);
+  ASSERT_FALSE(found.empty());
+  std::ranges::copy(kSize, found.end());
+  EXPECT_THAT(test::thrown_by<DamagedRecord>([&] { (void)decode_jpeg(jpeg, {}, "x"); }),
+              AllOf(HasSubstr("16000 x 16000 pixels in "), HasSubstr("bytes (allowed: ")));
+}
+
+TEST(JpegTest, a_large_image_of_one_colour_is_read) {
+  Image image{2000, 3000, std::vector<std::uint8_t>(std::size_t{3} * 2000 * 3000, 77)};
+  for (const bool progressive : {false, true}) {
+    const std::vector<std::uint8_t> jpeg = as_jpeg(image, JpegColours::grey, {1, 1, progressive});
+    EXPECT_EQ(decode_jpeg(jpeg, {}, "x").width, 3000) << jpeg.size() << " bytes";
+  }
+}
+
+TEST(JpegTest, scans_without_end_are_refused) {
+  const std::vector<std::uint8_t> jpeg = as_jpeg(smooth_image(24, 24), JpegColours::rgb, {2, 2, /*progressive=*/true});
+  constexpr std::array<std::uint8_t, 2> kScan = {0xff, 0xda};
+  const auto first = std::search(jpeg.begin(), jpeg.end(), kScan.begin(), kScan.end());
+  const auto second = std::search(first + 2, jpeg.end(), kScan.begin(), kScan.end());
+  ASSERT_NE(second, jpeg.end());
+  std::vector<std::uint8_t> many(jpeg.begin(), first);
+  for (int i = 0; i < 300; ++i) many.insert(many.end(), first, second);
+  many.insert(many.end(), second, jpeg.end());
+  EXPECT_EQ(test::thrown_by<DamagedRecord>([&] { (void)decode_jpeg(many, {}, "x"); }), "x: more than 200 scans");
 }
 
 /// That each region of many has the pixels that it has in the whole image.

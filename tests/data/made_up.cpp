@@ -5,6 +5,7 @@
 #include <cstdio>  // jpeglib.h needs it
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 
 #include "data/little_endian.hpp"
 
@@ -30,6 +31,11 @@ std::filesystem::path TemporaryFolder::write(const std::string& name, std::strin
 
 std::filesystem::path TemporaryFolder::write(const std::string& name, const std::vector<std::uint8_t>& content) const {
   return write(name, std::string_view(reinterpret_cast<const char*>(content.data()), content.size()));
+}
+
+std::string content_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 data::Image smooth_image(int height, int width, int number) {

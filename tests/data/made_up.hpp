@@ -33,6 +33,9 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+/// All bytes of a file.
+std::string content_of(const std::filesystem::path& path);
+
 /// Smooth, so that a JPEG keeps it well; another for another number.
 data::Image smooth_image(int height, int width, int number = 0);
 

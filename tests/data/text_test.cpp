@@ -50,6 +50,15 @@ TEST(SentencesTest, words_are_numbered_in_order_and_rare_ones_unknown) {
   EXPECT_THAT(found.validation.lengths, ElementsAre(5));
 }
 
+TEST(SentencesTest, rows_that_would_take_all_memory_are_refused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("x.tsv", "sentence\tlabel\na\t1\nb\t0\nc\t0\nd\t0\n").string();
+  for (const std::int64_t longest : {std::int64_t{1}, std::int64_t{65537}, std::int64_t{1} << 62}) {
+    EXPECT_THAT(thrown_by<DataError>([&] { (void)load_sentences(path, path, {.longest = longest}); }),
+                HasSubstr("sentences of " + std::to_string(longest) + " words (allowed: 2 to 65536)"));
+  }
+}
+
 TEST(SentencesTest, wrong_lines_are_named) {
   const TemporaryFolder folder;
   const std::string good = folder.write("good.tsv", "sentence\tlabel\na\t1\n").string();

@@ -257,7 +257,13 @@ TEST(Models, SayWhatIsAllowed) {
   EXPECT_THAT(error_of([] { make_model({.name = "resnet18", .layers = 20}); }), HasSubstr("layers 20 (allowed: none"));
   EXPECT_THAT(error_of([] { make_model({.name = "resnet18", .dropout = 0.5}); }), HasSubstr("dropout 0.5"));
   EXPECT_THAT(error_of([] { make_model({.name = "vit-tiny", .norm = true}); }), HasSubstr("norm true"));
+  EXPECT_THAT(error_of([] { make_model({.name = "gcn", .features = std::int64_t{1} << 62}); }),
+              HasSubstr("features 4611686018427387904 (allowed: 1 to 1048576)"));
+  EXPECT_THAT(error_of([] { make_model({.name = "gpt", .vocabulary = 9, .hidden = std::int64_t{1} << 40}); }),
+              HasSubstr("1099511627776, "));
   EXPECT_THAT(error_of([] { normalised_adjacency({0}, {3}, 3, "gcn"); }), HasSubstr("node 3 (allowed: 0 to 2)"));
+  EXPECT_THAT(error_of([] { normalised_adjacency({0}, {1}, std::int64_t{1} << 32, "gcn"); }),
+              HasSubstr("4294967296 nodes (allowed: 1 to 3037000499)"));
 }
 
 class Weights : public ::testing::Test {

@@ -174,8 +174,28 @@ def test_halves_are_read_and_strangers_refused(tmp_path):
         run_in_cpp(tmp_path, {"epoch": 3, "model": state}, {"input": torch.randn(4, 12)}, **sizes)
 
 
-@pytest.mark.parametrize("harm", ["truncated", "short record", "short pickle", "unknown call"])
-def test_damaged_files_are_refused(tmp_path, harm):
+def damaged(harm, name, content):
+    """One record of a torch file, with what is wrong in it."""
+    if name.endswith("/data/0"):
+        return content[:-4] if harm == "short record" else content
+    if name.endswith("/byteorder"):
+        return b"big" if harm == "byteorder" else content
+    if not name.endswith("data.pkl"):
+        return content
+    return {
+        "short pickle": content[:-40],
+        "unknown call": content.replace(b"_rebuild_tensor_v2", b"_rebuild_tensor_v9"),
+        "deep pickle": b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".",
+        "large pickle": content + bytes(17 << 20),
+        "stride": content.replace(b"K\x01\x85", b"K\x7f\x85"),
+    }.get(harm, content)
+
+
+@pytest.mark.parametrize(("harm", "reason"), [
+    ("truncated", ""), ("short record", "outside of its storage"), ("short pickle", "a truncated pickle"),
+    ("unknown call", "an object of 'torch._utils _rebuild_tensor_v9'"), ("deep pickle", "holds a List"),
+    ("large pickle", "a pickle of"), ("byteorder", "greatest byte first"), ("stride", "outside of its storage")])
+def test_damaged_files_are_refused(tmp_path, harm, reason):
     path, sizes = tmp_path / "weights.pt", {"name": "gcn", "features": 12, "classes": 5}
     torch.save(GCN(12, 16, 5, 0.0).state_dict(), path)
     if harm == "truncated":
@@ -185,11 +205,20 @@ def test_damaged_files_are_refused(tmp_path, harm):
             records = {name: archive.read(name) for name in archive.namelist()}
         with zipfile.ZipFile(path, "w") as archive:
             for name, content in records.items():
-                if harm == "short record" and name.endswith("/data/0"):
-                    content = content[:-4]
-                if name.endswith("data.pkl"):
-                    content = content[:-40] if harm == "short pickle" else content
-                    content = content.replace(b"_rebuild_tensor_v2", b"_rebuild_tensor_v9") if "call" in harm else content
-                archive.writestr(name, content)
-    with pytest.raises(AssertionError, match="weights.pt: cannot be read as a torch file"):
+                archive.writestr(name, damaged(harm, name, content))
+    with pytest.raises(AssertionError, match=r"weights\.pt: (cannot be read as a torch file|holds a)") as failure:
         call("run", path, "unused", "unused", **sizes)
+    assert reason in str(failure.value)
+
+
+def test_a_record_larger_than_the_file_is_refused(tmp_path):
+    """A zip may say that a few compressed bytes are many."""
+    path = tmp_path / "weights.pt"
+    torch.save({"w": torch.zeros(1 << 22)}, path)
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in records.items():
+            archive.writestr(name, content)
+    with pytest.raises(AssertionError, match="its records are larger than the file"):
+        call("run", path, "unused", "unused", name="gcn", features=12, classes=5)

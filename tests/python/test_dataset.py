@@ -1,7 +1,9 @@
 """`actzip dataset` and `actzip bench load`, as a user calls them."""
 
 import io
+import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -88,6 +90,47 @@ def test_conversion_goes_on_after_a_kill(tmp_path):
     assert run("dataset", "info", tmp_path)[1].startswith("train  15000 images of 10 classes; LMDB of JPEGs\n")
     assert not data.parent.exists()
     assert "was there already" in run(*command[1:])[1]
+
+
+LIBRARY = os.environ.get("ACTZIP_FAILING_FILES", "")
+
+
+def converted(folder, *, at=0, how=""):
+    """Converts with one operation on the database's files failing, as tests/faults says; gives status and errors."""
+    out = folder / "out"
+    out.mkdir(exist_ok=True)
+    faults = {"LD_PRELOAD": LIBRARY, "FAIL_FOLDER": f"{out.resolve()}/", "FAIL_LOG": str(folder / "log"),
+              "FAIL_AT": str(at), "FAIL_HOW": how}
+    done = subprocess.run([PROGRAM, "dataset", "to-lmdb", folder, "--output", out / "train.lmdb"], capture_output=True,
+                          text=True, timeout=60, env={**os.environ, **(faults if LIBRARY else {})})
+    return done.returncode, done.stderr
+
+
+def test_conversion_bears_any_fault(tmp_path):
+    if without_lmdb() or not LIBRARY:
+        pytest.skip("built without LMDB, or ACTZIP_FAILING_FILES names no library")
+    for i, photo in enumerate(photos(9, (128, 128))):
+        (tmp_path / "train" / f"c{i % 3}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "train" / f"c{i % 3}" / f"{i}.jpg").write_bytes(jpeg(photo, 95))
+    assert converted(tmp_path) == (0, f"{tmp_path}/train: 9 files of 3 classes\n")
+    operations = (tmp_path / "log").read_text().splitlines()
+    assert any("write train.lmdb.partial/data.mdb" in line for line in operations)
+    statuses = []
+    for at in range(1, len(operations) + 1):
+        for how in ("error", "full", "short", "kill", "torn"):
+            shutil.rmtree(tmp_path / "out")
+            status, errors = converted(tmp_path, at=at, how=how)
+            statuses.append(status)
+            where = f"{how} at {operations[at - 1]}: {status}, {errors}"
+            assert status in {"kill": (-9,), "torn": (-9,)}.get(how, (0, 1)), where
+            if status != 0:
+                assert not (tmp_path / "out" / "train.lmdb").exists() or status == -9, where
+                status, errors = converted(tmp_path)
+                assert status == 0, f"{where}; then {errors}"
+            text = run("dataset", "info", tmp_path / "out" / "train.lmdb", "--decode")[1]
+            assert "train  9 images of 3 classes" in text and "damaged    0" in text, where
+    print(f"{len(operations)} operations, {len(statuses)} faults: {statuses.count(0)} borne, {statuses.count(1)} "
+          f"reported, {statuses.count(-9)} killed")
 
 
 def test_loading_is_timed():

@@ -1,10 +1,11 @@
 """`actzip train` as a user calls it."""
 
 import json
+import subprocess
 
 import pytest
 import torch
-from trainer import GRAPH, IMAGES, metrics, run, text_options, trained
+from trainer import PROGRAM, GRAPH, IMAGES, metrics, run, text_options, trained
 
 RECIPES = {
     "resnet18-cifar10-division": 10,
@@ -101,6 +102,16 @@ def test_a_level_is_a_preset(tmp_path):
     assert json.loads((tmp_path / "report").read_text())["preset"] == "gact:L1.2"
 
 
+@pytest.mark.parametrize("name", ["text", "graph", "images"])
+def test_the_report_of_every_kind_of_network_can_be_planned(name, tmp_path):
+    options = {"text": text_options(tmp_path), "graph": GRAPH, "images": IMAGES}[name]
+    trained(*options, "--steps", 1, "--report", tmp_path / "report.json")
+    codecs = {site["codec"] for site in json.loads((tmp_path / "report.json").read_text())["sites"]}
+    assert ("recomputed" in codecs) == (name == "text")
+    done = subprocess.run([PROGRAM, "plan", tmp_path / "report.json", "--bits", "2"], capture_output=True, text=True)
+    assert done.returncode == 0 and "predicted variance" in done.stdout, done.stderr
+
+
 def test_what_is_given_beside_a_recipe_holds(tmp_path):
     output = trained("--epochs", 3, "--recipe", "gcn-cora", "--data", "rings", "--preset", "affine:4")
     assert "preset affine:4: 3 steps" in output
@@ -128,6 +139,11 @@ def test_a_loss_that_is_not_finite_has_an_exit_code(tmp_path):
     ([*GRAPH, "--amp", "fp8"], "bf16"),
     ([*GRAPH, "--device", "tpu"], "cuda"),
     ([*GRAPH, "--epochs", "0"], "--epochs"),
+    ([*GRAPH, "--hidden", 2**40], "--hidden"),
+    ([*GRAPH, "--threads", 2**32 + 1], "--threads"),
+    ([*GRAPH, "--batch", 2**40], "--batch"),
+    ([*IMAGES, "--input-size", 2**32 + 32], "--input-size"),
+    (["--model", "resnet18", "--data", "shapes:100000000", "--batch", 1, "--epochs", 2**40], "too many to be counted"),
     ([*GRAPH, "--dropout", "2"], "--dropout"),
     ([*GRAPH, "--resume"], "--output"),
     ([*GRAPH, "--evaluate"], "--weights"),
