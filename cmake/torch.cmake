@@ -1,6 +1,6 @@
 # Gives the target actzip_libtorch: an installed torch, as Python's package or as LibTorch, CPU or CUDA alike; and its
 # version as actzip_torch_version. ACTZIP_TORCH_DIR is the folder that holds torch's include/ and lib/; by default the one
-# that ACTZIP_TORCH_PYTHON imports.
+# that ACTZIP_TORCH_PYTHON imports. actzip_link_torch(target) links a program with it.
 if(NOT ACTZIP_TORCH_DIR)
   if(NOT ACTZIP_TORCH_PYTHON)
     find_program(ACTZIP_TORCH_PYTHON python3 PATHS ${PROJECT_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
@@ -33,3 +33,13 @@ if(NOT TARGET actzip_libtorch)
   target_link_libraries(actzip_libtorch INTERFACE ${ACTZIP_TORCH_DIR}/lib/libtorch_cpu.so
                         ${ACTZIP_TORCH_DIR}/lib/libc10.so ${ACTZIP_CXX_RUNTIME} $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>)
 endif()
+
+# Links a program of ours with torch.
+function(actzip_link_torch target)
+  target_link_libraries(${target} PRIVATE actzip_libtorch)
+  # torch's headers check in every operator, with a warning each, unless NDEBUG is set.
+  target_compile_definitions(${target} PRIVATE NDEBUG)
+  # By hand: CMake warns that torch's folder, too, holds an OpenMP runtime.
+  set_target_properties(${target} PROPERTIES SKIP_BUILD_RPATH ON)
+  target_link_options(${target} PRIVATE -Wl,-rpath,${ACTZIP_TORCH_DIR}/lib)
+endfunction()

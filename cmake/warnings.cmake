@@ -4,6 +4,9 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(APPEND actzip_warnings -Wshadow -Wno-sign-conversion)  # g++ does not count the latter to -Wconversion
 else()
   list(APPEND actzip_warnings -Wshadow=local)  # a constructor's parameter may be called like the member it sets
+  if(CMAKE_UNITY_BUILD)
+    list(APPEND actzip_warnings -Wno-subobject-linkage)  # takes every source that another one includes for a header
+  endif()
 endif()
 # nvcc's generated host code is not pedantic.
 set(actzip_cuda_warnings -Xcompiler=-Wall,-Wextra)

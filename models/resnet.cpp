@@ -44,9 +44,9 @@ struct BlockShape {
 };
 
 /// A ReLU of its own after each norm: they have no weights, and a layer is one site of a report.
-class Block : public nn::Module {
+class ResidualBlock : public nn::Module {
  public:
-  explicit Block(const BlockShape& shape) {
+  explicit ResidualBlock(const BlockShape& shape) {
     if (shape.changes_shape()) downsample_ = shortcut(shape.inputs, shape.outputs(), shape.stride);
     for (const Step& step : shape.steps()) {
       const std::string number = std::to_string(convs_.size() + 1);
@@ -115,7 +115,7 @@ class ResNet : public Model {
       stages.push_back({blocks, planes, planes * shape.width_factor, stages.empty() ? 1 : 2});
       planes *= 2;
     }
-    stages_ = add_stages<Block>(*this, kPlanes, expansion, stages);
+    stages_ = add_stages<ResidualBlock>(*this, kPlanes, expansion, stages);
     fc_ = register_module("fc", Linear(stages.back().planes * expansion, options.classes));
     initialise(*this);
   }

@@ -17,9 +17,9 @@ namespace nn = ::torch::nn;
 LayerNorm layer_norm(std::int64_t width) { return LayerNorm(nn::LayerNormOptions({width})); }
 
 /// Attention and a feed-forward network, each after a norm and beside the residual stream.
-class Block : public nn::Module {
+class TransformerBlock : public nn::Module {
  public:
-  Block(const ModelOptions& options, bool causal) : heads_(options.heads), causal_(causal) {
+  TransformerBlock(const ModelOptions& options, bool causal) : heads_(options.heads), causal_(causal) {
     const std::int64_t width = options.hidden;
     norm1_ = register_module("norm1", layer_norm(width));
     qkv_ = register_module("qkv", Linear(width, 3 * width));
@@ -63,7 +63,7 @@ class Transformer : public Model {
     dropout_ = register_module("dropout", Dropout(options.dropout));
     nn::ModuleList list;
     for (std::int64_t i = 0; i < options.layers; ++i) {
-      blocks_.push_back(std::make_shared<Block>(options, causal));
+      blocks_.push_back(std::make_shared<TransformerBlock>(options, causal));
       list->push_back(blocks_.back());
     }
     register_module("blocks", list);
@@ -95,7 +95,7 @@ class Transformer : public Model {
   }
 
   at::Tensor positions_;
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<TransformerBlock>> blocks_;
   LayerNorm norm_{nullptr};
 };
 

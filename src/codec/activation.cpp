@@ -14,7 +14,7 @@ using codec::check_pointer;
 using codec::fail;
 
 constexpr std::int64_t kElemStep = 8;
-constexpr int kGroup = 256;
+constexpr int kActivationGroup = 256;
 
 bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
@@ -24,7 +24,7 @@ const Rotated& check_elements(std::string_view call, const CodecSpec& spec, cons
     fail(ErrorCode::invalid_spec,
          "{}: {} elements of {} as '{}' (allowed: rotated in groups of {} without a mask plane, on CUDA, multiples of "
          "{} elements of f32, f16 or bf16)",
-         call, elements.count, to_string(elements.dtype), to_string(spec), kGroup, kElemStep);
+         call, elements.count, to_string(elements.dtype), to_string(spec), kActivationGroup, kElemStep);
   }
   return std::get<Rotated>(spec);
 }
@@ -46,7 +46,7 @@ codec::MaskedGradientJob masked_job(std::string_view call, const Elements& eleme
 bool can_fuse_activation(const CodecSpec& spec, const Elements& elements, Device device) {
   const auto* rotated = std::get_if<Rotated>(&spec);
   return device.kind == DeviceKind::cuda && cuda::has_activation() && rotated != nullptr && !rotated->mask_plane &&
-         rotated->group == GroupSize(kGroup) && is_float(elements.dtype) && elements.count > 0 &&
+         rotated->group == GroupSize(kActivationGroup) && is_float(elements.dtype) && elements.count > 0 &&
          elements.count % kElemStep == 0;
 }
 

@@ -21,7 +21,7 @@ using codec::fail;
 constexpr std::int64_t kChannelStep = 8;
 constexpr std::int64_t kMostChannels = 32768;
 constexpr std::int64_t kElemLimit = std::int64_t{1} << 32;
-constexpr int kGroup = 256;
+constexpr int kNormGroup = 256;
 
 const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const ChannelRows& shape,
                            const Stream& stream) {
@@ -29,8 +29,8 @@ const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const C
     fail(ErrorCode::invalid_spec,
          "{}: {} rows of {} channels of {} as '{}' (allowed: rotated in groups of {} without a mask plane, on CUDA, "
          "multiples of {} channels up to {}, below {} elements of f32, f16 or bf16)",
-         call, shape.rows, shape.channels, to_string(shape.dtype), to_string(spec), kGroup, kChannelStep, kMostChannels,
-         kElemLimit);
+         call, shape.rows, shape.channels, to_string(shape.dtype), to_string(spec), kNormGroup, kChannelStep,
+         kMostChannels, kElemLimit);
   }
   return std::get<Rotated>(spec);
 }
@@ -60,7 +60,7 @@ bool can_fuse_batch_norm(const CodecSpec& spec, const ChannelRows& shape, Device
   const auto* rotated = std::get_if<Rotated>(&spec);
   const bool is_float = shape.dtype == DType::f32 || shape.dtype == DType::f16 || shape.dtype == DType::bf16;
   return device.kind == DeviceKind::cuda && cuda::has_batch_norm() && rotated != nullptr && !rotated->mask_plane &&
-         rotated->group == GroupSize(kGroup) && is_float && shape.rows > 0 && shape.channels > 0 &&
+         rotated->group == GroupSize(kNormGroup) && is_float && shape.rows > 0 && shape.channels > 0 &&
          shape.channels % kChannelStep == 0 && shape.channels <= kMostChannels &&
          shape.rows < kElemLimit / shape.channels;
 }

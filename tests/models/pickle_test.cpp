@@ -51,7 +51,7 @@ PickledTensors read(std::string_view pickle) {
   return unpickle_tensors(pickle, [](const std::string& /*record*/) { return 4 * kElems; });
 }
 
-std::string error_of(std::string_view pickle) {
+std::string pickle_error(std::string_view pickle) {
   try {
     (void)read(pickle);
   } catch (const std::runtime_error& error) {
@@ -78,7 +78,7 @@ TEST(Pickle, HasTensorsThatLieInTheirStorage) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const std::vector<View> inside = {{0, {24}, {1}},      {23, {1}, {99}}, {0, {1000000}, {0}},
                                     {0, {4, 6}, {1, 4}}, {24, {0}, {1}},  {0, {5, 0}, {1000, 1}}};
-  for (const View& view : inside) EXPECT_EQ(error_of(dict(text("a") + tensor(view))), "no error");
+  for (const View& view : inside) EXPECT_EQ(pickle_error(dict(text("a") + tensor(view))), "no error");
   const std::vector<View> outside = {{0, {25}, {1}},
                                      {1, {24}, {1}},
                                      {24, {}, {}},
@@ -93,40 +93,40 @@ TEST(Pickle, HasTensorsThatLieInTheirStorage) {
                                      {0, {kMost, 3}, {0, 0}},
                                      {0, {3, 3}, {kMost / 2, kMost / 2}}};
   for (const View& view : outside) {
-    EXPECT_THAT(error_of(dict(text("a") + tensor(view))), HasSubstr("outside of its storage"));
+    EXPECT_THAT(pickle_error(dict(text("a") + tensor(view))), HasSubstr("outside of its storage"));
   }
 }
 
 TEST(Pickle, OfAnyDepthIsRefusedAndNothingWorse) {
   constexpr std::size_t kDepth = 1'000'000;
   const std::string lists = std::string(kProtocol) + std::string(kDepth, ']') + std::string(kDepth - 1, 'a') + ".";
-  EXPECT_EQ(error_of(lists), "holds a List (allowed: a dict of tensors)");
+  EXPECT_EQ(pickle_error(lists), "holds a List (allowed: a dict of tensors)");
   std::string tuples = std::string(kProtocol) + ")";
   for (std::size_t i = 0; i < kDepth; ++i) tuples += '\x85';
-  EXPECT_EQ(error_of(tuples + "."), "holds a Tuple (allowed: a dict of tensors)");
-  EXPECT_EQ(error_of(std::string(kProtocol) + "}" + tuples.substr(2) + "Ns."),
+  EXPECT_EQ(pickle_error(tuples + "."), "holds a Tuple (allowed: a dict of tensors)");
+  EXPECT_EQ(pickle_error(std::string(kProtocol) + "}" + tuples.substr(2) + "Ns."),
             "holds a dict of Tuple to None (allowed: of names to tensors)");
 }
 
 TEST(Pickle, OfAListThatHoldsItselfIsRefused) {
   const std::string pickle = {'\x80', '\x02', ']', 'q', 0, 'h', 0, 'a', '.'};
-  EXPECT_EQ(error_of(pickle), "holds a List (allowed: a dict of tensors)");
+  EXPECT_EQ(pickle_error(pickle), "holds a List (allowed: a dict of tensors)");
 }
 
 TEST(Pickle, SaysWhatIsWrong) {
-  EXPECT_EQ(error_of(""), "a truncated pickle");
-  EXPECT_EQ(error_of("X\xff\xff\xff\xff"), "a truncated pickle");
-  EXPECT_EQ(error_of("."), "an unbalanced pickle");
-  EXPECT_EQ(error_of("t"), "an unbalanced pickle");
-  EXPECT_EQ(error_of("q\x01"), "an unbalanced pickle");
-  EXPECT_EQ(error_of("h\x07"), "value 7, which was not kept");
-  EXPECT_EQ(error_of("}Na"), "a Dict where a List belongs");
-  EXPECT_EQ(error_of("}(Nu"), "a key without a value");
-  EXPECT_EQ(error_of("cos\nsystem\n)R"), "an object of 'os system'");
-  EXPECT_EQ(error_of("\x8a\x09"
-                     "123456789"),
+  EXPECT_EQ(pickle_error(""), "a truncated pickle");
+  EXPECT_EQ(pickle_error("X\xff\xff\xff\xff"), "a truncated pickle");
+  EXPECT_EQ(pickle_error("."), "an unbalanced pickle");
+  EXPECT_EQ(pickle_error("t"), "an unbalanced pickle");
+  EXPECT_EQ(pickle_error("q\x01"), "an unbalanced pickle");
+  EXPECT_EQ(pickle_error("h\x07"), "value 7, which was not kept");
+  EXPECT_EQ(pickle_error("}Na"), "a Dict where a List belongs");
+  EXPECT_EQ(pickle_error("}(Nu"), "a key without a value");
+  EXPECT_EQ(pickle_error("cos\nsystem\n)R"), "an object of 'os system'");
+  EXPECT_EQ(pickle_error("\x8a\x09"
+                         "123456789"),
             "an integer of 9 bytes");
-  EXPECT_EQ(error_of("?"), "pickle instruction 0x3f");
+  EXPECT_EQ(pickle_error("?"), "pickle instruction 0x3f");
 }
 
 }  // namespace

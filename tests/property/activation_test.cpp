@@ -19,8 +19,7 @@
 namespace actzip::testing {
 namespace {
 
-constexpr Device kDevice = Device::cuda();
-constexpr std::uint64_t kSeed = 5;
+constexpr std::uint64_t kActivationSeed = 5;
 
 struct ValueAndSlope {
   double value;
@@ -51,7 +50,7 @@ double tolerance(DType dtype, double x, double value) {
 
 DeviceBuffer on_device(DType dtype, const Values& values) {
   const Bytes elements = to_bytes(dtype, values);
-  DeviceBuffer buffer(kDevice, elements.size());
+  DeviceBuffer buffer(kCudaDevice, elements.size());
   buffer.write(0, elements);
   return buffer;
 }
@@ -65,19 +64,19 @@ Values input(std::int64_t count) {
 
 void check_forward(Activation activation, const Elements& elements, int bits) {
   const CodecSpec spec = Rotated{.bits = Bits(bits)};
-  ASSERT_TRUE(can_fuse_activation(spec, elements, kDevice));
+  ASSERT_TRUE(can_fuse_activation(spec, elements, kCudaDevice));
   const DeviceBuffer x = on_device(elements.dtype, input(elements.count));
-  DeviceBuffer y(kDevice, x.size());
-  DeviceBuffer encoded(kDevice, encoded_bytes(spec, elements.dtype, elements.count));
+  DeviceBuffer y(kCudaDevice, x.size());
+  DeviceBuffer encoded(kCudaDevice, encoded_bytes(spec, elements.dtype, elements.count));
   y.fill(0xA5);
   encoded.fill(0xA5);
-  OwnedStream stream(kDevice);
-  encode_activated(spec, activation, elements, x.data(), y.data(), {encoded.data(), encoded.size(), kDevice},
-                   Seed(kSeed), stream.get());
+  OwnedStream stream(kCudaDevice);
+  encode_activated(spec, activation, elements, x.data(), y.data(), {encoded.data(), encoded.size(), kCudaDevice},
+                   Seed(kActivationSeed), stream.get());
   stream.synchronize();
-  Harness harness(kDevice);
+  Harness harness(kCudaDevice);
   const Tensor tensor = dense(elements.dtype, input(elements.count));
-  ASSERT_EQ(encoded.read(0, encoded.size()), harness.encode(spec, tensor, {.seed = kSeed}));
+  ASSERT_EQ(encoded.read(0, encoded.size()), harness.encode(spec, tensor, {.seed = kActivationSeed}));
   const Values given = to_values(elements.dtype, x.read(0, x.size()));
   const Values result = to_values(elements.dtype, y.read(0, y.size()));
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -90,18 +89,20 @@ void check_forward(Activation activation, const Elements& elements, int bits) {
 struct EncodedInput {
   EncodedInput(const CodecSpec& spec, const Elements& elements)
       : EncodedInput(spec, elements,
-                     Harness(kDevice).encode(spec, dense(elements.dtype, input(elements.count)), {.seed = kSeed})) {}
+                     Harness(kCudaDevice)
+                         .encode(spec, dense(elements.dtype, input(elements.count)), {.seed = kActivationSeed})) {}
 
-  [[nodiscard]] ConstByteSpan bytes() const { return {buffer.data(), buffer.size(), kDevice}; }
+  [[nodiscard]] ConstByteSpan bytes() const { return {buffer.data(), buffer.size(), kCudaDevice}; }
 
   DeviceBuffer buffer;
   Values decoded;
 
  private:
   EncodedInput(const CodecSpec& spec, const Elements& elements, const Bytes& encoded)
-      : buffer(kDevice, encoded.size()),
-        decoded(to_values(elements.dtype, Harness(kDevice).decode(spec, encoded, elements.dtype, line(elements.count),
-                                                                  {.seed = kSeed}))) {
+      : buffer(kCudaDevice, encoded.size()),
+        decoded(to_values(elements.dtype, Harness(kCudaDevice)
+                                              .decode(spec, encoded, elements.dtype, line(elements.count),
+                                                      {.seed = kActivationSeed}))) {
     buffer.write(0, encoded);
   }
 };
@@ -110,10 +111,11 @@ void check_backward(Activation activation, const Elements& elements, int bits) {
   const CodecSpec spec = Rotated{.bits = Bits(bits)};
   const EncodedInput x(spec, elements);
   const DeviceBuffer above = on_device(elements.dtype, gaussian(elements.count, 9));
-  DeviceBuffer below(kDevice, above.size());
+  DeviceBuffer below(kCudaDevice, above.size());
   below.fill(0xA5);
-  OwnedStream stream(kDevice);
-  activation_backward(spec, activation, elements, x.bytes(), above.data(), below.data(), Seed(kSeed), stream.get());
+  OwnedStream stream(kCudaDevice);
+  activation_backward(spec, activation, elements, x.bytes(), above.data(), below.data(), Seed(kActivationSeed),
+                      stream.get());
   stream.synchronize();
   const Values dy = to_values(elements.dtype, above.read(0, above.size()));
   const Values dx = to_values(elements.dtype, below.read(0, below.size()));
@@ -130,8 +132,9 @@ void check_product(const Elements& elements, int bits) {
   const EncodedInput x(spec, elements);
   const Values factors = stored(elements.dtype, gaussian(elements.count, 9));
   DeviceBuffer product = on_device(elements.dtype, factors);
-  OwnedStream stream(kDevice);
-  product_backward(spec, elements, x.bytes(), 2.0F, product.data(), product.data(), Seed(kSeed), stream.get());
+  OwnedStream stream(kCudaDevice);
+  product_backward(spec, elements, x.bytes(), 2.0F, product.data(), product.data(), Seed(kActivationSeed),
+                   stream.get());
   stream.synchronize();
   Values expected(factors.size());
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = 2.0 * x.decoded[i] * factors[i];
@@ -141,15 +144,15 @@ void check_product(const Elements& elements, int bits) {
 /// Gradients behind the mask of a ReLU (no factor) or a dropout, in their own place.
 void check_masked(const Elements& elements, std::optional<float> factor) {
   Values values = gaussian(elements.count, 4);
-  Harness harness(kDevice);
+  Harness harness(kCudaDevice);
   const Bytes mask = harness.encode(Mask{}, dense(elements.dtype, values));
-  DeviceBuffer encoded(kDevice, mask.size());
+  DeviceBuffer encoded(kCudaDevice, mask.size());
   encoded.write(0, mask);
   Values gradients = gaussian(elements.count, 9);
   for (std::size_t i = 0; i < gradients.size(); i += 5) gradients[i] = std::numeric_limits<double>::infinity();
   DeviceBuffer gradient = on_device(elements.dtype, gradients);
-  OwnedStream stream(kDevice);
-  const ConstByteSpan bits(encoded.data(), encoded.size(), kDevice);
+  OwnedStream stream(kCudaDevice);
+  const ConstByteSpan bits(encoded.data(), encoded.size(), kCudaDevice);
   if (factor) {
     dropout_backward(elements, bits, *factor, gradient.data(), gradient.data(), stream.get());
   } else {
@@ -213,14 +216,14 @@ TEST_F(FusedActivation, keeps_what_is_too_large_infinite_and_what_is_no_number_a
   const CodecSpec spec = Rotated{.bits = Bits(2)};
   Values values(kCount, 3.0);
   values[300] = std::numeric_limits<double>::quiet_NaN();  // spoils the second group
-  Harness harness(kDevice);
-  const Bytes bytes = harness.encode(spec, dense(DType::f16, values), {.seed = kSeed});
-  DeviceBuffer encoded(kDevice, bytes.size());
+  Harness harness(kCudaDevice);
+  const Bytes bytes = harness.encode(spec, dense(DType::f16, values), {.seed = kActivationSeed});
+  DeviceBuffer encoded(kCudaDevice, bytes.size());
   encoded.write(0, bytes);
   DeviceBuffer gradient = on_device(DType::f16, Values(kCount, 65504.0));
-  OwnedStream stream(kDevice);
-  activation_backward(spec, Activation::silu, {kCount, DType::f16}, {encoded.data(), encoded.size(), kDevice},
-                      gradient.data(), gradient.data(), Seed(kSeed), stream.get());
+  OwnedStream stream(kCudaDevice);
+  activation_backward(spec, Activation::silu, {kCount, DType::f16}, {encoded.data(), encoded.size(), kCudaDevice},
+                      gradient.data(), gradient.data(), Seed(kActivationSeed), stream.get());
   stream.synchronize();
   const Values result = to_values(DType::f16, gradient.read(0, gradient.size()));
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -231,9 +234,9 @@ TEST_F(FusedActivation, keeps_what_is_too_large_infinite_and_what_is_no_number_a
 
 TEST(ActivationCalls, refuses_what_it_does_not_take) {
   EXPECT_FALSE(can_fuse_activation(Rotated{.bits = Bits(2)}, {8, DType::f32}, Device::cpu()));
-  EXPECT_FALSE(can_fuse_activation(Rotated{.bits = Bits(2)}, {7, DType::f32}, kDevice));
-  EXPECT_FALSE(can_fuse_activation(Affine{.bits = Bits(2)}, {8, DType::f32}, kDevice));
-  EXPECT_FALSE(can_fuse_activation(Rotated{.bits = Bits(2)}, {8, DType::i32}, kDevice));
+  EXPECT_FALSE(can_fuse_activation(Rotated{.bits = Bits(2)}, {7, DType::f32}, kCudaDevice));
+  EXPECT_FALSE(can_fuse_activation(Affine{.bits = Bits(2)}, {8, DType::f32}, kCudaDevice));
+  EXPECT_FALSE(can_fuse_activation(Rotated{.bits = Bits(2)}, {8, DType::i32}, kCudaDevice));
   test::expect_error(
       ErrorCode::invalid_spec,
       "activation_backward: 16 elements of bf16 as 'rotated:2' (allowed: rotated in groups of 256 without a mask "
@@ -243,8 +246,8 @@ TEST(ActivationCalls, refuses_what_it_does_not_take) {
                             Seed(1), Stream());
       });
   EXPECT_FALSE(can_fuse_mask({8, DType::f32}, Device::cpu()));
-  EXPECT_FALSE(can_fuse_mask({0, DType::f32}, kDevice));
-  EXPECT_FALSE(can_fuse_mask({8, DType::boolean}, kDevice));
+  EXPECT_FALSE(can_fuse_mask({0, DType::f32}, kCudaDevice));
+  EXPECT_FALSE(can_fuse_mask({8, DType::boolean}, kCudaDevice));
   test::expect_error(ErrorCode::invalid_spec,
                      "relu_backward: 16 elements of bf16 (allowed: at least one of f32, f16 or bf16, on CUDA)",
                      [&] { relu_backward({16, DType::bf16}, {}, nullptr, nullptr, Stream()); });

@@ -21,8 +21,7 @@
 namespace actzip::testing {
 namespace {
 
-constexpr Device kDevice = Device::cuda();
-constexpr std::uint64_t kSeed = 11;
+constexpr std::uint64_t kNormSeed = 11;
 constexpr float kEpsilon = 1.0F;  // what was rounded is not divided by little: one row has no variance
 constexpr float kMomentum = 0.25F;
 
@@ -38,17 +37,17 @@ class Layer {
         spec_(spec),
         x_(filled(shape.dtype, input())),
         gradient_(filled(shape.dtype, gaussian(shape.elems(), 4))),
-        y_(kDevice, bytes()),
-        encoded_(kDevice, encoded_bytes(spec, shape.dtype, shape.elems())),
-        encoded_input_(kDevice, encoded_.size()),
-        positive_(kDevice, sign_plane_bytes(shape)),
-        norm_(kDevice, static_cast<std::size_t>(4 * shape.channels) * 4) {
+        y_(kCudaDevice, bytes()),
+        encoded_(kCudaDevice, encoded_bytes(spec, shape.dtype, shape.elems())),
+        encoded_input_(kCudaDevice, encoded_.size()),
+        positive_(kCudaDevice, sign_plane_bytes(shape)),
+        norm_(kCudaDevice, static_cast<std::size_t>(4 * shape.channels) * 4) {
     weight_ = channel_numbers(7, 1.0, 0.3);
     bias_ = channel_numbers(8, 0.0, 0.5);
     measure();
     encoded_.fill(0xA5);
     positive_.fill(0xA5);
-    encoded_input_.write(0, Harness(kDevice).encode(spec, dense(shape.dtype, inputs()), {.seed = kSeed}));
+    encoded_input_.write(0, Harness(kCudaDevice).encode(spec, dense(shape.dtype, inputs()), {.seed = kNormSeed}));
   }
 
   /// `plain`: without weight and bias.
@@ -57,26 +56,26 @@ class Layer {
     const DeviceBuffer bias = filled(DType::f32, bias_);
     DeviceBuffer running_mean = filled(DType::f32, Values(mean_.size(), 0.5));
     DeviceBuffer running_variance = filled(DType::f32, Values(mean_.size(), 2.0));
-    DeviceBuffer workspace(kDevice, batch_norm_workspace_bytes(shape_));
+    DeviceBuffer workspace(kCudaDevice, batch_norm_workspace_bytes(shape_));
     workspace.fill(0xFF);  // NaN
     const auto number = [](const DeviceBuffer& buffer) { return reinterpret_cast<float*>(buffer.data()); };
     measure_batch(spec_, shape_, x_.data(),
                   {plain ? nullptr : number(weight), plain ? nullptr : number(bias), number(running_mean),
                    number(running_variance), kMomentum, kEpsilon},
-                  number(norm_), {workspace.data(), workspace.size(), kDevice}, stream_.get());
+                  number(norm_), {workspace.data(), workspace.size(), kCudaDevice}, stream_.get());
     stream_.synchronize();
     running_mean_ = f32_values(running_mean, shape_.channels);
     running_variance_ = f32_values(running_variance, shape_.channels);
-    encode_normalized(spec_, shape_, x_.data(), norm(), y_.data(), {encoded_.data(), encoded_.size(), kDevice},
-                      positive_.data(), Seed(kSeed), stream_.get());
+    encode_normalized(spec_, shape_, x_.data(), norm(), y_.data(), {encoded_.data(), encoded_.size(), kCudaDevice},
+                      positive_.data(), Seed(kNormSeed), stream_.get());
     stream_.synchronize();
   }
 
   [[nodiscard]] Values decoded(bool with_mask) {
-    DeviceBuffer target(kDevice, bytes());
+    DeviceBuffer target(kCudaDevice, bytes());
     target.fill(0xA5);
     decode_normalized(spec_, shape_, encoded(NormValues::normal), norm(), target.data(),
-                      with_mask ? positive_.data() : nullptr, Seed(kSeed), stream_.get());
+                      with_mask ? positive_.data() : nullptr, Seed(kNormSeed), stream_.get());
     stream_.synchronize();
     return to_values(shape_.dtype, target.read(0, bytes()));
   }
@@ -87,16 +86,16 @@ class Layer {
     Values bias;
   };
   [[nodiscard]] Gradients backward(bool with_mask, NormValues values) {
-    DeviceBuffer x(kDevice, bytes());
-    DeviceBuffer weight(kDevice, static_cast<std::size_t>(shape_.channels) * 4);
-    DeviceBuffer bias(kDevice, weight.size());
-    DeviceBuffer workspace(kDevice, batch_norm_workspace_bytes(shape_));
+    DeviceBuffer x(kCudaDevice, bytes());
+    DeviceBuffer weight(kCudaDevice, static_cast<std::size_t>(shape_.channels) * 4);
+    DeviceBuffer bias(kCudaDevice, weight.size());
+    DeviceBuffer workspace(kCudaDevice, batch_norm_workspace_bytes(shape_));
     x.fill(0xA5);
     workspace.fill(0xFF);  // NaN
     batch_norm_backward(
         spec_, shape_, encoded(values), values, norm(),
         {gradient_.data(), x.data(), reinterpret_cast<float*>(weight.data()), reinterpret_cast<float*>(bias.data())},
-        with_mask ? positive_.data() : nullptr, {workspace.data(), workspace.size(), kDevice}, Seed(kSeed),
+        with_mask ? positive_.data() : nullptr, {workspace.data(), workspace.size(), kCudaDevice}, Seed(kNormSeed),
         stream_.get());
     stream_.synchronize();
     return {to_values(shape_.dtype, x.read(0, bytes())), f32_values(weight, shape_.channels),
@@ -166,7 +165,7 @@ class Layer {
  private:
   static DeviceBuffer filled(DType dtype, const Values& values) {
     const Bytes elements = to_bytes(dtype, values);
-    DeviceBuffer buffer(kDevice, elements.size());
+    DeviceBuffer buffer(kCudaDevice, elements.size());
     buffer.write(0, elements);
     return buffer;
   }
@@ -193,11 +192,11 @@ class Layer {
     return stored(DType::f32, values);
   }
   [[nodiscard]] Values restored(NormValues values) const {
-    Harness harness(kDevice);
+    Harness harness(kCudaDevice);
     const ConstByteSpan bytes = encoded(values);
     const DeviceBuffer& buffer = values == NormValues::input ? encoded_input_ : encoded_;
     return to_values(DType::f32, harness.decode(spec_, buffer.read(0, bytes.size), DType::f32, line(shape_.elems()),
-                                                {.seed = kSeed}));
+                                                {.seed = kNormSeed}));
   }
   [[nodiscard]] double inverse_deviation(std::size_t channel) const {
     return 1.0 / std::sqrt(variance_[channel] + kEpsilon);
@@ -211,7 +210,7 @@ class Layer {
   [[nodiscard]] Normalization norm() const { return {reinterpret_cast<const float*>(norm_.data()), shape_.channels}; }
   [[nodiscard]] ConstByteSpan encoded(NormValues values) const {
     const DeviceBuffer& buffer = values == NormValues::input ? encoded_input_ : encoded_;
-    return {buffer.data(), buffer.size(), kDevice};
+    return {buffer.data(), buffer.size(), kCudaDevice};
   }
 
   ChannelRows shape_;
@@ -223,7 +222,7 @@ class Layer {
   DeviceBuffer encoded_input_;  ///< by encode(), of x itself
   DeviceBuffer positive_;
   DeviceBuffer norm_;
-  OwnedStream stream_{kDevice};
+  OwnedStream stream_{kCudaDevice};
   Values mean_;
   Values variance_;
   Values running_mean_;
@@ -249,8 +248,8 @@ void check_layer(const ChannelRows& shape, int bits) {
   const Values normal = layer.outputs();
   layer.forward();
 
-  Harness harness(kDevice);
-  ASSERT_EQ(layer.encoding(), harness.encode(spec, dense(shape.dtype, normal), {.seed = kSeed}));
+  Harness harness(kCudaDevice);
+  ASSERT_EQ(layer.encoding(), harness.encode(spec, dense(shape.dtype, normal), {.seed = kNormSeed}));
   const double rounding = 4.0 * roundoff(shape.dtype) + 1e-5;
   const Values x = layer.inputs();
   const Values y = layer.outputs();
@@ -306,13 +305,13 @@ void check_row_norm(std::int64_t rows, std::int64_t channels, DType out, DType p
                " with " + std::string(to_string(parameters)));
   const CodecSpec spec = Rotated{.bits = Bits(2)};
   const ChannelRows shape{rows, channels, out};
-  Harness harness(kDevice);
-  const Bytes encoded = harness.encode(spec, dense(DType::bf16, gaussian(shape.elems(), 3)), {.seed = kSeed});
+  Harness harness(kCudaDevice);
+  const Bytes encoded = harness.encode(spec, dense(DType::bf16, gaussian(shape.elems(), 3)), {.seed = kNormSeed});
   const Values x =
-      to_values(DType::f32, harness.decode(spec, encoded, DType::f32, line(shape.elems()), {.seed = kSeed}));
+      to_values(DType::f32, harness.decode(spec, encoded, DType::f32, line(shape.elems()), {.seed = kNormSeed}));
   const auto on_device = [](DType dtype, const Values& values) {
     const Bytes elements = to_bytes(dtype, values);
-    DeviceBuffer buffer(kDevice, elements.size());
+    DeviceBuffer buffer(kCudaDevice, elements.size());
     buffer.write(0, elements);
     return buffer;
   };
@@ -320,21 +319,21 @@ void check_row_norm(std::int64_t rows, std::int64_t channels, DType out, DType p
   const Values deviation = stored(DType::f32, gaussian(rows, 5));
   const Values weight = stored(parameters, gaussian(channels, 6));
   const Values bias = stored(parameters, gaussian(channels, 7));
-  DeviceBuffer src(kDevice, encoded.size());
+  DeviceBuffer src(kCudaDevice, encoded.size());
   src.write(0, encoded);
   const DeviceBuffer means = on_device(DType::f32, mean);
   const DeviceBuffer deviations = on_device(DType::f32, deviation);
   const DeviceBuffer weights = on_device(parameters, weight);
   const DeviceBuffer biases = on_device(parameters, bias);
-  DeviceBuffer y(kDevice, x.size() * dtype_bytes(out));
-  OwnedStream stream(kDevice);
-  decode_row_normalized(spec, shape, {src.data(), src.size(), kDevice},
+  DeviceBuffer y(kCudaDevice, x.size() * dtype_bytes(out));
+  OwnedStream stream(kCudaDevice);
+  decode_row_normalized(spec, shape, {src.data(), src.size(), kCudaDevice},
                         {.mean = with_mean ? reinterpret_cast<const float*>(means.data()) : nullptr,
                          .inverse_deviation = reinterpret_cast<const float*>(deviations.data()),
                          .weight = weights.data(),
                          .bias = with_mean ? biases.data() : nullptr,
                          .parameters = parameters},
-                        y.data(), Seed(kSeed), stream.get());
+                        y.data(), Seed(kNormSeed), stream.get());
   stream.synchronize();
   Values expected(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -359,11 +358,11 @@ TEST_F(FusedBatchNorm, rows_are_normalised_while_they_are_decoded) {
 
 TEST(BatchNormCalls, refuses_what_it_does_not_take) {
   const ChannelRows shape{16, 64, DType::bf16};
-  EXPECT_FALSE(can_fuse_batch_norm(Affine{.bits = Bits(2)}, shape, kDevice));
-  EXPECT_FALSE(can_fuse_batch_norm(Rotated{.bits = Bits(2), .mask_plane = true}, shape, kDevice));
+  EXPECT_FALSE(can_fuse_batch_norm(Affine{.bits = Bits(2)}, shape, kCudaDevice));
+  EXPECT_FALSE(can_fuse_batch_norm(Rotated{.bits = Bits(2), .mask_plane = true}, shape, kCudaDevice));
   EXPECT_FALSE(can_fuse_batch_norm(Rotated{.bits = Bits(2)}, shape, Device::cpu()));
-  EXPECT_FALSE(can_fuse_batch_norm(Rotated{.bits = Bits(2)}, {16, 60, DType::bf16}, kDevice));
-  EXPECT_FALSE(can_fuse_batch_norm(Rotated{.bits = Bits(2)}, {std::int64_t{1} << 28, 16, DType::bf16}, kDevice));
+  EXPECT_FALSE(can_fuse_batch_norm(Rotated{.bits = Bits(2)}, {16, 60, DType::bf16}, kCudaDevice));
+  EXPECT_FALSE(can_fuse_batch_norm(Rotated{.bits = Bits(2)}, {std::int64_t{1} << 28, 16, DType::bf16}, kCudaDevice));
   test::expect_error(
       ErrorCode::invalid_spec,
       "decode_normalized: 16 rows of 64 channels of bf16 as 'rotated:2' (allowed: rotated in groups of 256 without a "

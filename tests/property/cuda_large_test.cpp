@@ -18,10 +18,9 @@
 namespace actzip::testing {
 namespace {
 
-constexpr Device kDevice = Device::cuda();
 constexpr std::int64_t kElems = (std::int64_t{1} << 31) + (std::int64_t{1} << 20) + 77;
 constexpr std::int64_t kPeriod = 1000003;  // no multiple of it is a power of two: a wrong offset shows
-constexpr std::uint64_t kSeed = 131;
+constexpr std::uint64_t kLargeSeed = 131;
 constexpr std::array<std::int64_t, 5> kGroups{0, (std::int64_t{1} << 30) / 256, (std::int64_t{1} << 31) / 256 - 1,
                                               (std::int64_t{1} << 31) / 256, kElems / 256 - 1};
 
@@ -40,7 +39,7 @@ class CudaLarge : public CudaTest {
 
 /// `block` over and over, until the buffer is full; made by doubling on the device.
 DeviceBuffer repeated(const Bytes& block, std::size_t bytes) {
-  DeviceBuffer buffer(kDevice, bytes);
+  DeviceBuffer buffer(kCudaDevice, bytes);
   buffer.write(0, block);
   for (std::size_t done = block.size(); done < bytes; done *= 2) {
     cuda_runtime::copy(buffer.data() + done, buffer.data(), std::min(done, bytes - done));
@@ -54,14 +53,14 @@ struct Coded {
 };
 
 Coded round_trip(const CodecSpec& spec, DType dtype, const DeviceBuffer& source) {
-  const OwnedStream stream(kDevice);
-  Coded result{DeviceBuffer(kDevice, encoded_bytes(spec, dtype, kElems)), DeviceBuffer(kDevice, source.size())};
+  const OwnedStream stream(kCudaDevice);
+  Coded result{DeviceBuffer(kCudaDevice, encoded_bytes(spec, dtype, kElems)), DeviceBuffer(kCudaDevice, source.size())};
   result.encoded.fill(0xA5);
   result.decoded.fill(0xA5);
-  encode(spec, ConstTensorView(source.data(), dtype, line(kElems), kDevice),
-         ByteSpan(result.encoded.data(), result.encoded.size(), kDevice), Seed(kSeed), stream.get());
-  decode(spec, ConstByteSpan(result.encoded.data(), result.encoded.size(), kDevice),
-         TensorView(result.decoded.data(), dtype, line(kElems), kDevice), Seed(kSeed), stream.get());
+  encode(spec, ConstTensorView(source.data(), dtype, line(kElems), kCudaDevice),
+         ByteSpan(result.encoded.data(), result.encoded.size(), kCudaDevice), Seed(kLargeSeed), stream.get());
+  decode(spec, ConstByteSpan(result.encoded.data(), result.encoded.size(), kCudaDevice),
+         TensorView(result.decoded.data(), dtype, line(kElems), kCudaDevice), Seed(kLargeSeed), stream.get());
   stream.synchronize();
   return result;
 }
@@ -79,7 +78,7 @@ TEST_F(CudaLarge, affine_codes_more_than_2_to_the_31_elements) {
   const DeviceBuffer source = repeated(block, static_cast<std::size_t>(kElems) * 2);
   const Coded coded = round_trip(spec, DType::bf16, source);
   const format::Sections s = format::sections(spec, format::geometry(spec, kElems, {}), DType::bf16);
-  const math::HashKey key = math::hash_key(kSeed);
+  const math::HashKey key = math::hash_key(kLargeSeed);
   for (const std::int64_t g : kGroups) {
     Values x;
     for (std::int64_t i = 0; i < 256; ++i) x.push_back(cycle[static_cast<std::size_t>((g * 256 + i) % kPeriod)]);

@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, WeightGradient, ::testing::ValuesIn(cuda_backends
 
 constexpr std::size_t kRows = 2048;
 constexpr std::size_t kWidth = 256;
-constexpr std::int64_t kSeeds = 128;
+constexpr std::int64_t kDraws = 128;
 
 /// Rows of x: a component common to all of them, and a tenth of noise.
 Values rows_with_a_common_component() {
@@ -59,7 +59,7 @@ Outcome measure(Device device, const CodecSpec& spec, const Values& g, const Ten
     element_sums.add(draw);
     gradient_sums.add(weight_gradient(g, draw));
   };
-  decode_many(device, spec, src, DType::f32, kSeeds, take, {kRows});
+  decode_many(device, spec, src, DType::f32, kDraws, take, {kRows});
   const Moments elements = element_sums.result();
   Values row_variance(kWidth);  // sum over the rows of g^2 * variance of the row's element
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -72,7 +72,7 @@ Outcome measure(Device device, const CodecSpec& spec, const Values& g, const Ten
   double independent = 0.0;
   for (std::size_t j = 0; j < kWidth; ++j) {
     // With independent rows the sum is close to normal, so its true standard error is the better yardstick.
-    const double standard_error = std::sqrt(row_variance[j] / static_cast<double>(kSeeds));
+    const double standard_error = std::sqrt(row_variance[j] / static_cast<double>(kDraws));
     outcome.worst_bias = std::max(outcome.worst_bias, std::abs(got.mean[j] - exact[j]) / standard_error);
     together += got.variance[j];
     independent += row_variance[j];

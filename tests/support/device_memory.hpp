@@ -15,6 +15,8 @@ namespace actzip::testing {
 
 using Bytes = std::vector<std::byte>;
 
+inline constexpr Device kCudaDevice = Device::cuda();
+
 /// CUDA devices this build can use; 0 without CUDA or without a driver.
 int cuda_device_count();
 

@@ -14,7 +14,7 @@
 namespace actzip {
 namespace {
 
-constexpr std::int64_t kSome = 4096;
+constexpr std::int64_t kSomeElems = 4096;
 
 /// What the policy of a level says; plans come later.
 std::string codec_at(const char* level, std::string_view op, std::string_view slot, std::optional<double> bits = {}) {
@@ -22,7 +22,7 @@ std::string codec_at(const char* level, std::string_view op, std::string_view sl
   const auto whole =
       options.bits && options.adapt.empty() ? std::optional(Bits(static_cast<int>(*options.bits))) : std::nullopt;
   const Policy policy(options.preset, whole, options.rules);
-  const Choice choice = policy.choose(policy.row(op, slot), DType::f32, Shape::contiguous({kSome}), {});
+  const Choice choice = policy.choose(policy.row(op, slot), DType::f32, Shape::contiguous({kSomeElems}), {});
   if (choice.keep == Keep::as_is) return "as is";
   return choice.keep == Keep::encoded ? to_string(choice.spec) : "shape only";
 }

@@ -28,7 +28,7 @@ constexpr std::array kViews = {
 constexpr std::array kScaling = {"CloneBackward0", "MulBackward0", "DivBackward0"};
 constexpr std::array kArithmetic = {"AddBackward0", "SubBackward0", "NormBackward0", "NormBackward1",
                                     "MvBackward0",  "DotBackward0", "VdotBackward0", "WeightNormInterfaceBackward0"};
-constexpr std::array kSoftmax = {"SoftmaxBackward0", "SafeSoftmaxBackward0", "MaskedSoftmaxBackward0"};
+constexpr std::array kSoftmaxNodes = {"SoftmaxBackward0", "SafeSoftmaxBackward0", "MaskedSoftmaxBackward0"};
 
 NodeKind name_kind(const Node& node) {
   if (dynamic_cast<const AccumulateGrad*>(&node) != nullptr) return NodeKind::leaf;
@@ -37,7 +37,7 @@ NodeKind name_kind(const Node& node) {
   if (std::ranges::find(kViews, name) != kViews.end()) return NodeKind::view;
   if (std::ranges::find(kScaling, name) != kScaling.end()) return NodeKind::scaling;
   if (std::ranges::find(kArithmetic, name) != kArithmetic.end()) return NodeKind::arithmetic;
-  if (std::ranges::find(kSoftmax, name) != kSoftmax.end()) return NodeKind::softmax;
+  if (std::ranges::find(kSoftmaxNodes, name) != kSoftmaxNodes.end()) return NodeKind::softmax;
   if (name == "NativeDropoutBackward0" || name == "ActzipDropout") return NodeKind::dropout;
   return NodeKind::other;
 }
