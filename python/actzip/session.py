@@ -155,7 +155,7 @@ class Session:
 
     def report(self) -> Report:
         """What the last step kept, by site."""
-        return Report._parse(self._core.report_text(), self._core.report_json())
+        return Report._of(self._core)
 
     @property
     def live_bytes(self) -> int:
