@@ -71,7 +71,7 @@ def machine():
 
 def measure(device):
     model, x = make_model(device), torch.randn(8, 32, device=device)
-    as_is = {"preset": "exact", "min_elems": 1 << 30}
+    as_is = {"preset": "exact", "min_numel": 1 << 30}
     plain = actzip.Session(**as_is)
     watching = Watching(model, **as_is)
     scopes = {
@@ -80,17 +80,17 @@ def measure(device):
         "as is": plain,
         "as is, with model": actzip.Session(model, **as_is),
         "as is, with model, 2nd step": watching,
-        "exact": actzip.Session(preset="exact", min_elems=0),
-        "default": actzip.Session(min_elems=0),
-        "default, with model": actzip.Session(model, min_elems=0),
+        "exact": actzip.Session(preset="exact", min_numel=0),
+        "default": actzip.Session(min_numel=0),
+        "default, with model": actzip.Session(model, min_numel=0),
         "converted, as is": None,
         "converted, exact": None,
         "converted, default": None,
     }
     models = {
         "converted, as is": actzip.convert(copy.deepcopy(model), **as_is),
-        "converted, exact": actzip.convert(copy.deepcopy(model), preset="exact", min_elems=0),
-        "converted, default": actzip.convert(copy.deepcopy(model), min_elems=0),
+        "converted, exact": actzip.convert(copy.deepcopy(model), preset="exact", min_numel=0),
+        "converted, default": actzip.convert(copy.deepcopy(model), min_numel=0),
     }
     for _ in range(10):  # warm, and learned
         for name, scope in scopes.items():

@@ -65,10 +65,11 @@ inline constexpr std::int64_t kBroadcast = 64;
 
 /// What a user asks for at some sites, before the table is asked.
 struct Rule {
-  /// For fnmatch(3), against "operator.slot" and against the whole name of the site: "gelu.*", "layers.0.*: mm.self".
+  /// For fnmatch(3), against "operator.slot" and against the whole name of the site, "layers.0: mm.self": "gelu.*" is
+  /// an operator, "layers.0: *" what the module itself saves, "layers.0[.:]*" that and everything inside it.
   std::string sites;
   /// Text of a codec for the values they keep, also where the table keeps them exactly; masks, indices and shapes stay
-  /// what they are. Or "as is"; or "default": what the table says.
+  /// what they are. Or "none", also written "as is": not compressed. Or "default": what the table says.
   std::string keep;
 };
 

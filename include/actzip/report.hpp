@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actzip/types.hpp"
@@ -27,6 +28,19 @@ struct SampleStatistics {
   std::size_t bytes = 0;  ///< that it takes on the device
 };
 
+/// Why a tensor is kept as it is, in a word; `reason` says more.
+enum class Cause : std::uint8_t {
+  none,       ///< it is not
+  parameter,  ///< it exists anyway, and takes no bytes of the session's
+  small,      ///< fewer elements than the session compresses
+  type,       ///< no codec takes this kind of tensor
+  rule,       ///< a rule of the session
+  policy,     ///< the table, the preset or a plan
+};
+
+/// "parameter"; "" for none.
+std::string_view to_string(Cause cause) noexcept;
+
 /// One place of the step where tensors are saved.
 struct SiteReport {
   std::string site;    ///< "layers.0.conv1: convolution.input", "#1" and so on for repetitions
@@ -46,6 +60,7 @@ struct SiteReport {
   std::optional<double> sensitivity = {};
   std::optional<double> variance = {};         ///< that times the error of its codec: what it adds as it is kept
   std::optional<SampleBits> sample_bits = {};  ///< if its samples have bits of their own, and the device has said which
+  Cause cause = Cause::none;
 };
 
 /// What a session that adapts has found. Variances are relative to the square of the gradient.
@@ -74,8 +89,14 @@ struct Report {
   std::optional<SampleStatistics> sample_statistics = {};  ///< of one that knows gradients by sample
   bool index_overflow = false;  ///< a device has found an index outside its operator's bound: a gradient was wrong
 
-  /// A table for people.
-  [[nodiscard]] std::string to_text() const;
+  /// bytes_before / bytes_after: how many times smaller. 1 where nothing was saved, infinite where nothing is kept of
+  /// what was.
+  [[nodiscard]] double ratio() const;
+
+  /// For people: a summary in one line, then a table. The table has the sites that keep the most bytes, without
+  /// parameters and small tensors, and a last line that counts the others; with `all` it has every site, in the order
+  /// of the step.
+  [[nodiscard]] std::string to_text(bool all = false) const;
   /// One JSON object; keys are the names of the fields above.
   [[nodiscard]] std::string to_json() const;
 };

@@ -15,6 +15,7 @@ from . import _C
 from . import nn as compressed
 from .nn.binding import Binding, CompressedLayer
 from .levels import chunk_bytes_of
+from .report import Report
 from .session import Session
 
 #: torch's class and ours.
@@ -84,9 +85,9 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
     """Puts layers of :mod:`actzip.nn` in the place of torch's, in ``model`` itself, and gives it back.
 
     Weights, buffers, hooks, parametrisations and training flags stay where they are: each module gets another class,
-    and nothing else. Subclasses of torch's layers are left alone; ``conversion_of(model)`` names them. What is not a
-    layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
-    (``with actzip.session_of(model):``) to compress that as well.
+    and nothing else. Subclasses of torch's layers are left alone; ``print(converted(model))`` names them. What is not
+    a layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
+    (``with actzip.converted(model).session:``) to compress that as well.
 
     Args:
         model: any module. A model that is converted already is converted anew.
@@ -102,7 +103,7 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
     >>> actzip.convert(model)[0]
     actzip.Conv2d(3, 16, kernel_size=(3, 3), stride=(1, 1))
     >>> model(torch.randn(8, 3, 32, 32)).sum().backward()
-    >>> actzip.session_of(model).report().bytes_after > 0
+    >>> actzip.converted(model).report().bytes_after > 0
     True
     """
     if session is not None and options:
@@ -193,13 +194,63 @@ def _bindings(model: nn.Module) -> Iterator[Binding]:
             yield binding
 
 
-def conversion_of(model: nn.Module) -> Conversion:
-    """What :func:`convert` did with ``model``; for a part of one, what it did with the whole."""
+class Converted:
+    """A converted model's session and report, and the way back; made by :func:`converted`. Prints as a list."""
+
+    def __init__(self, model: nn.Module, conversion: Conversion) -> None:
+        self._model, self.conversion = model, conversion
+
+    @property
+    def session(self) -> Session:
+        """Keeps for the layers. Enter it around forward to compress what is not a layer as well."""
+        return self.conversion.session
+
+    def report(self) -> Report:
+        """What the last forward kept, by site."""
+        return self.session.report()
+
+    def restore(self) -> nn.Module:
+        """The model with torch's own layers again: :func:`restore`."""
+        return restore(self._model)
+
+    def __str__(self) -> str:
+        return str(self.conversion)
+
+    def __repr__(self) -> str:
+        parts = ", ".join([type(self._model).__name__, *self.session._unusual_options()])
+        return (f"<actzip.converted({parts}): {len(self.conversion.converted)} layers converted, "
+                f"{len(self.conversion.left)} left; {self.session._last_step()}>")
+
+
+def converted(model: nn.Module) -> Converted:
+    """What belongs to a converted model: its session, its report, and ``restore()``.
+
+    For a part of a model, the session and report are those of the whole; ``restore()`` is for the part alone.
+
+    >>> import torch, actzip
+    >>> model = actzip.convert(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), bits=4)
+    >>> actzip.converted(model)
+    <actzip.converted(Sequential, bits=4): 2 layers converted, 0 left; nothing kept yet>
+    >>> actzip.converted(model).restore()[0]
+    Linear(in_features=64, out_features=64, bias=True)
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"converted: a {type(model).__name__} was given (allowed: a model that actzip.convert(model) "
+                        "has converted)")
     for binding in _bindings(model):
-        return binding.conversion
-    raise ValueError(f"conversion_of: no layer of this {type(model).__name__} is converted (actzip.convert(model))")
+        return Converted(model, binding.conversion)
+    for hook in model._forward_pre_hooks.values():
+        if isinstance(hook, StepHook):  # there was no layer to convert
+            return Converted(model, hook.conversion)
+    raise ValueError(f"converted: no layer of this {type(model).__name__} is converted "
+                     "(call actzip.convert(model) first)")
+
+
+def conversion_of(model: nn.Module) -> Conversion:
+    """What :func:`convert` did with ``model``: ``converted(model).conversion``."""
+    return converted(model).conversion
 
 
 def session_of(model: nn.Module) -> Session:
-    """The session that keeps for the layers of a converted model."""
-    return conversion_of(model).session
+    """The session of a converted model: ``converted(model).session``."""
+    return converted(model).session

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import _C
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +50,9 @@ class SiteReport:
     sensitivity: float | None = None
     variance: float | None = None  #: that times the error of its codec
     sample_bits: SampleBits | None = None  #: if its samples have bits of their own, and the device has said which
+    #: Why it is kept as it is: "parameter", "small", "type" (no codec takes it), "rule" (of the session) or "policy";
+    #: "" if it is not. ``reason`` says more.
+    cause: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +69,18 @@ class PlanReport:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What the last step of a session kept. Prints as a table."""
+    """What the last step of a session kept.
+
+    Prints as a summary in one line and a table of the sites that keep the most bytes; ``to_text(all=True)`` has every
+    site.
+
+    >>> import torch, actzip
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU())
+    >>> with actzip.compress(model) as session:
+    ...     loss = model(torch.randn(512, 64)).sum()
+    >>> print(session.report().to_text().splitlines()[0])
+    preset 'default', step 1: held 256.0 KiB -> 25.0 KiB (10.2 times smaller); 2 sites
+    """
 
     preset: str
     runs_as: str  #: the level that runs in place of the one asked for; mostly empty
@@ -74,28 +93,58 @@ class Report:
     sites: tuple[SiteReport, ...]
     plan: PlanReport | None  #: of a session that adapts
     sample_statistics: SampleStatistics | None  #: of one that knows gradients by sample
-    text: str = dataclasses.field(repr=False)
+    text: str = dataclasses.field(repr=False)  #: with every site: ``to_text(all=True)``
+    _short_text: str = dataclasses.field(repr=False)
 
     @classmethod
-    def _parse(cls, text: str, json_text: str) -> Report:
-        fields = json.loads(json_text)
+    def _of(cls, core: _C.Session) -> Report:
+        fields = json.loads(core.report_json())
         sites = tuple(
             SiteReport(**{**site, "shape": tuple(site["shape"]),
                           "sample_bits": site["sample_bits"] and SampleBits(**site["sample_bits"])})
             for site in fields.pop("sites"))
         plan, statistics = fields.pop("plan"), fields.pop("sample_statistics")
         return cls(sites=sites, plan=plan and PlanReport(**plan),
-                   sample_statistics=statistics and SampleStatistics(**statistics), text=text, **fields)
+                   sample_statistics=statistics and SampleStatistics(**statistics),
+                   text=core.report_text(all=True).rstrip(), _short_text=core.report_text().rstrip(), **fields)
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller: ``bytes_before / bytes_after``, uncompressed by kept.
+
+        1 where nothing was saved, and infinite where nothing is kept of what was, as where backward asks for shapes
+        alone.
+        """
+        if self.bytes_after == 0:
+            return math.inf if self.bytes_before else 1.0
+        return self.bytes_before / self.bytes_after
 
     def to_dict(self) -> dict:
         """The report as plain Python values."""
         fields = dataclasses.asdict(self)
-        del fields["text"]
+        del fields["text"], fields["_short_text"]
         return fields
 
     def to_json(self) -> str:
         """The report as JSON text."""
         return json.dumps(self.to_dict(), indent=1)
 
+    def to_text(self, *, all: bool = False) -> str:
+        """The report for people, as ``print`` shows it.
+
+        Without ``all``, parameters, small tensors and all but the 20 sites that keep the most bytes are left out, and
+        the last line says how many that are; with it, every site is there, in the order of the step.
+        """
+        return self.text if all else self._short_text
+
     def __str__(self) -> str:
-        return self.text
+        return self.to_text()
+
+
+def bytes_text(count: float) -> str:
+    """``1.5 KiB`` for 1536."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop(0)
+    return f"{count:.1f} {units[0]}" if units[0] != "B" else f"{count} B"

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from . import _C
+from .decorated import check_can_run_in_scope
 from .levels import warn_of_level
 from .measure import measure
-from .report import Report
+from .options import canonical
+from .report import Report, bytes_text
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Session:
     """Compresses what autograd saves while it is entered.
 
-    It can be entered again for each step, nested, and dropped before backward. Leave it before ``backward()``.
+    It can be entered again for each step, nested, and dropped before backward. Leave it before ``backward()``. As a
+    decorator it is entered around each call of a function: see :func:`compress`.
 
     Args:
         model: names the sites by module, and makes certain that no parameter is taken for an activation. Optional.
@@ -28,12 +35,15 @@ class Session:
             GACT, such as ``"actnn:L3"``: see docs/levels.md.
         bits: instead of the default's 2: 1, 2, 3, 4 or 8; what has 3 bits keeps one more. Any other number from 1 to 8
             is an average, and sites get more or less as they matter (``adapt="layer"``).
-        min_elems: smaller tensors are kept as they are.
+        min_numel: tensors with fewer elements are kept as they are; 1,024 unless given. Also spelled ``min_elems``.
         seed: of the random signs; torch's generators are never touched.
-        dry: compress nothing; ``report()`` says what would be done.
-        rules: what to do at some sites instead: a pattern (``*``) for ``operator.slot`` or for a whole site name, as
-            the report gives them, and a codec, ``"as is"`` or ``"default"``. The first that matches holds:
-            ``{"layers.0.*": "as is", "gelu.*": "rotated:2"}``.
+        dry_run: compress nothing; ``report()`` says what would be done. Also spelled ``dry``.
+        rules: what to do at some sites instead: a pattern, as the shell has them, and a codec, ``"none"`` (not
+            compressed; also spelled ``"as is"``) or ``"default"``. The first that matches holds. A pattern is compared
+            with ``operator.slot`` (``"gelu.*"``) and with the whole name of a site as the report gives it,
+            ``module: operator.slot``: ``"layers.0: *"`` is what the module ``layers.0`` saves itself,
+            ``"layers.0.*"`` what modules inside it save, and ``"layers.0[.:]*"`` both. So
+            ``{"layers.0[.:]*": "none", "gelu.*": "rotated:2"}``.
         adapt: ``"layer"``: bits go where they matter, ``bits`` (2) on average over all sites that have few bits, by
             what a step tells that is observed now and then; ``"measured"``: the same, by what ``closure`` shows when it
             is run again with other noise. See docs/plan.md.
@@ -66,9 +76,9 @@ class Session:
         *,
         preset: str = "default",
         bits: float | None = None,
-        min_elems: int = 1024,
+        min_numel: int | None = None,
         seed: int = 0,
-        dry: bool = False,
+        dry_run: bool | None = None,
         only: str = "",
         rules: Mapping[str, str] | None = None,
         adapt: str = "",
@@ -78,11 +88,19 @@ class Session:
         closure: Callable[[], Any] | None = None,
         codec: str = "",
         max_bits: int = 0,
+        min_elems: int | None = None,
+        dry: bool | None = None,
     ) -> None:
-        self.options = {"preset": preset, "bits": bits, "min_elems": min_elems, "seed": seed, "dry": dry, "only": only,
-                        "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
-                        "num_samples": num_samples, "codec": codec, "max_bits": max_bits}
-        self._core = _C.Session(**{**self.options, "rules": list(self.options["rules"].items())})
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise TypeError(f"actzip: the model is a {type(model).__name__} (allowed: a torch.nn.Module, or none; as a "
+                            "decorator without a model it is @actzip.compress())")
+        named_twice = canonical({"min_numel": min_numel, "min_elems": min_elems, "dry_run": dry_run, "dry": dry})
+        #: What ``Session(**options)`` makes again; options that have two names are under the new one.
+        self.options: dict[str, Any] = {
+            "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
+            "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
+            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, **named_twice}
+        self._core = self._make_core()
         warn_of_level(preset)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
@@ -91,6 +109,40 @@ class Session:
         self._lacks_samples = use_gradient
         self._is_measuring = self._has_warned = False
         self._turns: Counter[str] = Counter()
+
+    def _make_core(self) -> _C.Session:
+        options = dict(self.options)
+        min_numel, dry_run, rules = (options.pop(name) for name in ("min_numel", "dry_run", "rules"))
+        if min_numel < 0:
+            raise ValueError(f"actzip: min_numel {min_numel} (allowed: 0 or more)")
+        return _C.Session(min_elems=min_numel, dry=dry_run, rules=list(rules.items()), **options)
+
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """As a decorator: each call of ``function`` runs inside the session."""
+        check_can_run_in_scope(function)
+
+        @functools.wraps(function)
+        def in_session(*arguments: _P.args, **named: _P.kwargs) -> _R:
+            with self:
+                return function(*arguments, **named)
+
+        return in_session
+
+    def __repr__(self) -> str:
+        model = self._living_model()
+        parts = [] if model is None else [type(model).__name__]
+        return f"<actzip.Session({', '.join(parts + self._unusual_options())}): {self._last_step()}>"
+
+    def _unusual_options(self) -> list[str]:
+        usual = _usual_options()
+        return [f"{name}={value!r}" for name, value in self.options.items() if value != usual[name]]
+
+    def _last_step(self) -> str:
+        report = self.report()
+        if not report.sites:
+            return "nothing kept yet"
+        return (f"step {report.steps} {'would hold' if report.dry else 'held'} {bytes_text(report.bytes_before)} -> "
+                f"{bytes_text(report.bytes_after)}, {len(report.sites)} sites")
 
     # Written in C++, which asks for the methods below: an interrupt between two lines would leave half a scope behind.
     __enter__ = _C.enter
@@ -155,12 +207,17 @@ class Session:
 
     def report(self) -> Report:
         """What the last step kept, by site."""
-        return Report._parse(self._core.report_text(), self._core.report_json())
+        return Report._of(self._core)
 
     @property
     def live_bytes(self) -> int:
         """Encoded bytes that wait for backward now."""
         return self._core.live_bytes()
+
+
+@functools.cache
+def _usual_options() -> dict[str, Any]:
+    return Session().options
 
 
 def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
@@ -174,9 +231,20 @@ def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
     >>> with actzip.compress(model):
     ...     loss = model(torch.randn(64, 128)).sum()
     >>> loss.backward()
+
+    It is a decorator as well, for a function or method that runs forward and leaves ``backward()`` to its caller. Each
+    call runs in the scope. Generators and async functions are refused: a scope must not stay open across a ``yield``.
+
+    >>> @actzip.compress(model)
+    ... def loss_of(batch):
+    ...     return model(batch).square().mean()
+    >>> loss_of(torch.randn(64, 128)).backward()
+    >>> actzip.compress(model).report().steps
+    2
     """
     if model is None:
         return Session(**options)
+    options = canonical(options)
     known = _sessions.setdefault(model, {})
     key = tuple(sorted((name, tuple(value.items()) if isinstance(value, Mapping) else value)
                        for name, value in options.items()))

@@ -114,9 +114,9 @@ std::optional<PolicyRow> row_of(const Rule& rule) {
     throw Error(ErrorCode::invalid_spec, "session: a rule for no sites (allowed: a pattern such as gelu.*)");
   }
   if (rule.keep == "default") return std::nullopt;
-  if (rule.keep == "as is") return ruled_row(Copy{});
+  if (rule.keep == "none" || rule.keep == "as is") return ruled_row(Copy{});
   return ruled_row(parse_values(fmt::format("rule '{}' for '{}'", rule.keep, rule.sites), rule.keep,
-                                "as is, default, or a codec such as affine:2 or rotated:4"));
+                                "none, as is, default, or a codec such as affine:2 or rotated:4"));
 }
 
 Choice choose_integer(const PolicyRow& row, DType dtype, const OperatorFacts& facts) {

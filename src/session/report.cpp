@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <limits>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace actzip {
 
@@ -92,14 +96,115 @@ std::string json_site(const SiteReport& site) {
   for (int d = 0; d < site.shape.rank; ++d) sizes += fmt::format("{}{}", d == 0 ? "" : ", ", site.shape.sizes[d]);
   return fmt::format(
       R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "shape": [{}], "dtype": "{}", )"
-      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}}})",
+      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}, "cause": "{}"}})",
       json_string(site.site), json_string(site.module), json_string(site.op), json_string(site.slot), site.ordinal,
       sizes, to_string(site.dtype), json_string(site.codec), site.bytes_before, site.bytes_after,
       json_string(site.reason), site.saves, json_number(site.sensitivity), json_number(site.variance),
-      json_samples(site.sample_bits));
+      json_samples(site.sample_bits), to_string(site.cause));
+}
+
+/// Rows of the short table.
+constexpr std::size_t kMostRows = 20;
+
+std::vector<const SiteReport*> every_site(const Report& report) {
+  std::vector<const SiteReport*> rows;
+  for (const SiteReport& site : report.sites) rows.push_back(&site);
+  return rows;
+}
+
+/// Those that keep the most bytes first: what is still held is what can be saved yet.
+std::vector<const SiteReport*> largest_sites(const Report& report) {
+  std::vector<const SiteReport*> rows = every_site(report);
+  std::erase_if(rows,
+                [](const SiteReport* site) { return site->cause == Cause::parameter || site->cause == Cause::small; });
+  std::ranges::stable_sort(rows, [](const SiteReport* a, const SiteReport* b) {
+    return std::pair(a->bytes_after, a->bytes_before) > std::pair(b->bytes_after, b->bytes_before);
+  });
+  if (rows.size() > kMostRows) rows.resize(kMostRows);
+  return rows;
+}
+
+std::string count_text(std::size_t count) { return fmt::format("{} site{}", count, count == 1 ? "" : "s"); }
+
+std::string causes_text(const Report& report) {
+  std::string causes;
+  std::ptrdiff_t total = 0;
+  for (const Cause cause : {Cause::parameter, Cause::small, Cause::type, Cause::rule, Cause::policy}) {
+    const auto count = std::ranges::count(report.sites, cause, &SiteReport::cause);
+    if (count == 0) continue;
+    causes += fmt::format("{}{} {}", total == 0 ? "" : ", ", count, to_string(cause));
+    total += count;
+  }
+  return total == 0 ? "" : fmt::format(", {} as is ({})", total, causes);
+}
+
+std::string ratio_text(const Report& report) {
+  if (report.bytes_before == 0) return "";
+  if (report.bytes_after == 0) return " (nothing is kept)";
+  return fmt::format(" ({:.1f} times smaller)", report.ratio());
+}
+
+std::string summary_text(const Report& report) {
+  const std::string level =
+      report.runs_as.empty() ? "" : fmt::format(", run as '{}' without its host part", report.runs_as);
+  return fmt::format("preset '{}'{}, step {}: {} {} -> {}{}; {}{}\n", report.preset, level, report.steps,
+                     report.dry ? "would hold" : "held", bytes_text(report.bytes_before),
+                     bytes_text(report.bytes_after), ratio_text(report), count_text(report.sites.size()),
+                     causes_text(report));
+}
+
+std::string table_text(const std::vector<const SiteReport*>& rows, bool with_variances) {
+  if (rows.empty()) return "";
+  std::size_t name_width = 4;
+  std::size_t shape_width = 5;
+  std::size_t codec_width = 7;
+  for (const SiteReport* site : rows) {
+    name_width = std::max(name_width, site->site.size());
+    shape_width = std::max(shape_width, shape_text(site->shape).size());
+    codec_width = std::max(codec_width, site->codec.size());
+  }
+  const auto line = [&](const auto& name, const auto& shape, auto dtype, const auto& codec, const auto& before,
+                        const auto& after, const std::string& variances, const auto& reason) {
+    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:<{}}  {:>10}  {:>10}  {}{}\n", name, name_width, shape, shape_width,
+                       dtype, codec, codec_width, before, after, with_variances ? variances : "", reason);
+  };
+  const auto two = [](const auto& a, const auto& b) { return fmt::format("{:>11}  {:>9}  ", a, b); };
+  const auto number = [](const auto& value) { return value ? fmt::format("{:.2e}", *value) : std::string("-"); };
+  std::string text = line("site", "shape", "type", "kept as", "before", "after", two("sensitivity", "variance"), "why");
+  for (const SiteReport* site : rows) {
+    text +=
+        line(site->site, shape_text(site->shape), to_string(site->dtype), site->codec, bytes_text(site->bytes_before),
+             bytes_text(site->bytes_after), two(number(site->sensitivity), number(site->variance)),
+             site->reason + samples_text(site->sample_bits));
+  }
+  return text;
+}
+
+std::string hidden_text(const Report& report, const std::vector<const SiteReport*>& rows) {
+  if (rows.size() == report.sites.size()) return "";
+  std::size_t before = report.bytes_before;
+  std::size_t after = report.bytes_after;
+  for (const SiteReport* site : rows) {
+    before -= site->bytes_before;
+    after -= site->bytes_after;
+  }
+  return fmt::format("{} hidden, {} -> {}; to_text(all=True) shows every site\n",
+                     count_text(report.sites.size() - rows.size()), bytes_text(before), bytes_text(after));
 }
 
 }  // namespace
+
+std::string_view to_string(Cause cause) noexcept {
+  switch (cause) {
+    case Cause::none: break;
+    case Cause::parameter: return "parameter";
+    case Cause::small: return "small";
+    case Cause::type: return "type";
+    case Cause::rule: return "rule";
+    case Cause::policy: return "policy";
+  }
+  return "";
+}
 
 bool PlanReport::adds_much() const {
   constexpr double kMuch = 0.1;
@@ -107,37 +212,21 @@ bool PlanReport::adds_much() const {
   return added && gradient_variance && *added > kMuch * *gradient_variance;
 }
 
-std::string Report::to_text() const {
-  std::size_t name_width = 4;
-  std::size_t shape_width = 5;
-  for (const SiteReport& site : sites) {
-    name_width = std::max(name_width, site.site.size());
-    shape_width = std::max(shape_width, shape_text(site.shape).size());
-  }
-  const auto line = [&](const auto& name, const auto& shape, auto dtype, const auto& codec, const auto& before,
-                        const auto& after, const std::string& variances, const auto& reason) {
-    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:<14}  {:>10}  {:>10}  {}{}\n", name, name_width, shape, shape_width,
-                       dtype, codec, before, after, plan ? variances : "", reason);
-  };
-  const auto two = [](const auto& a, const auto& b) { return fmt::format("{:>11}  {:>9}  ", a, b); };
-  const auto number = [](const auto& value) { return value ? fmt::format("{:.2e}", *value) : std::string("-"); };
-  std::string text = line("site", "shape", "type", "kept as", "before", "after", two("sensitivity", "variance"), "why");
-  for (const SiteReport& site : sites) {
-    text += line(site.site, shape_text(site.shape), to_string(site.dtype), site.codec, bytes_text(site.bytes_before),
-                 bytes_text(site.bytes_after), two(number(site.sensitivity), number(site.variance)),
-                 site.reason + samples_text(site.sample_bits));
-  }
-  const double ratio = bytes_after == 0 ? 0.0 : static_cast<double>(bytes_before) / static_cast<double>(bytes_after);
-  const std::string level = runs_as.empty() ? "" : fmt::format(", run as '{}' without its host part", runs_as);
-  text += fmt::format("preset '{}'{}, step {}: {} {} instead of {} ({:.1f} times smaller)\n", preset, level, steps,
-                      dry ? "would keep" : "kept", bytes_text(bytes_after), bytes_text(bytes_before), ratio);
+double Report::ratio() const {
+  if (bytes_after == 0) return bytes_before == 0 ? 1.0 : std::numeric_limits<double>::infinity();
+  return static_cast<double>(bytes_before) / static_cast<double>(bytes_after);
+}
+
+std::string Report::to_text(bool all) const {
+  std::string text = summary_text(*this);
   if (plan) text += plan_text(*plan);
   if (sample_statistics) {
     text += fmt::format("gradients of {} samples are known in {}\n", sample_statistics->samples,
                         bytes_text(sample_statistics->bytes));
   }
   if (index_overflow) text += "an index lay outside the bound of its operator: its gradient was wrong\n";
-  return text;
+  const std::vector<const SiteReport*> rows = all ? every_site(*this) : largest_sites(*this);
+  return text + table_text(rows, plan.has_value()) + hidden_text(*this, rows);
 }
 
 std::string Report::to_json() const {

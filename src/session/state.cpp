@@ -199,12 +199,22 @@ bool State::is_tried(const Site& site) const {
 
 Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
-  const std::int64_t elems = unique_elems(tensor.view.shape);
-  if (elems < options_.min_elems) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
+  if (is_small(tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
   Choice choice = policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
   // What is computed again follows the site that is compressed.
   if (options_.only.empty() || site.name == options_.only || choice.keep == Keep::recomputed) return choice;
   return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
+}
+
+bool State::is_small(const SavedTensor& tensor) const { return unique_elems(tensor.view.shape) < options_.min_elems; }
+
+/// Of a tensor that is kept as it is.
+Cause State::cause_of(const Site& site, const SavedTensor& tensor) const {
+  if (tensor.role == Role::parameter) return Cause::parameter;
+  if (tensor.role == Role::unsupported) return Cause::type;
+  if (is_small(tensor)) return Cause::small;
+  const bool by_rule = site.row->treatment == Treatment::ruled && std::holds_alternative<Copy>(site.row->spec);
+  return by_rule ? Cause::rule : Cause::policy;
 }
 
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {
@@ -220,6 +230,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
     const Blob* blob = source != nullptr ? source->blob.get() : nullptr;
     kept = keep_memory(site, tensor, choice, {stream, memory, blob}, outcome);
   }
+  if (outcome.kind == Outcome::Kind::as_is) outcome.cause = cause_of(site, tensor);
   record(site, tensor, outcome, kept, may_plan);
   kept.by_sample = kept.blob && kept.blob->contents().segments.total_bits != 0;
   if (may_plan && !kept.as_mask) kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});

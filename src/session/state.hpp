@@ -28,7 +28,8 @@ struct Outcome {
   std::size_t before = 0;
   std::size_t after = 0;
   std::string_view reason;
-  std::int64_t samples = 0;  ///< with bits of their own
+  Cause cause = Cause::none;  ///< if as_is
+  std::int64_t samples = 0;   ///< with bits of their own
 };
 
 /// Names and row never change once it is made; the rest is guarded by the state's mutex.
@@ -135,6 +136,8 @@ class State : public std::enable_shared_from_this<State> {
   };
   [[nodiscard]] Decision decide(const Site& site, const SavedTensor& tensor);
   [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
+  [[nodiscard]] bool is_small(const SavedTensor& tensor) const;
+  [[nodiscard]] Cause cause_of(const Site& site, const SavedTensor& tensor) const;
   /// Where one tensor goes, and what it can be computed from.
   struct Target {
     const Stream& stream;

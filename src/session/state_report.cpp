@@ -74,7 +74,8 @@ Report State::report() {
                    .bytes_before = site->last.before,
                    .bytes_after = site->last.after,
                    .reason = std::string(site->last.reason),
-                   .saves = site->saves};
+                   .saves = site->saves,
+                   .cause = site->last.cause};
     if (site->last.samples > 0) row.sample_bits = sample_bits(*site);
     add_variance(*site, row);
     if (site->last.shared_with != nullptr) row.reason = fmt::format("kept by {}", *site->last.shared_with);

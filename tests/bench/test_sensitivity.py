@@ -50,7 +50,7 @@ def command(*arguments):
 def reports(bench):
     found = []
     for preset in ("default", "rotated:4"):
-        session = actzip.Session(bench.model, preset=preset, dry=True)
+        session = actzip.Session(bench.model, preset=preset, dry_run=True)
         bench.step(session)
         found.append(session.report())
     return found
@@ -94,9 +94,9 @@ class Recorded:
 
     asked: list = []
 
-    def __init__(self, model, rules, dry=False):
+    def __init__(self, model, rules, dry_run=False):
         self.model, self.rules = model, rules
-        if not dry:
+        if not dry_run:
             Recorded.asked.append(rules)
 
     def __enter__(self):

@@ -156,6 +156,32 @@ TEST(Policy, RulesComeBeforeThePreset) {
   }
 }
 
+TEST(Policy, NoneIsAnotherWordForAsIs) {
+  for (const char* keep : {"none", "as is"}) {
+    const std::vector<Rule> rules = {{"gelu.*", keep}};
+    const Policy policy("default", std::nullopt, rules);
+    EXPECT_EQ(choose(policy, "gelu", "self").keep, Keep::as_is) << keep;
+    EXPECT_EQ(choose(policy, "gelu", "self").reason, "a rule of the session") << keep;
+    EXPECT_EQ(choose(policy, "silu", "self").keep, Keep::encoded) << keep;
+  }
+}
+
+TEST(Policy, PatternsForOneModuleAndForEverythingInsideIt) {
+  const auto chosen = [](const char* pattern, const std::string& module) {
+    const std::vector<Rule> rules = {{pattern, "none"}};
+    const Policy policy("default", std::nullopt, rules);
+    const PolicyRow& row = policy.row("addmm", "mat1", module + ": addmm.mat1");
+    return policy.choose(row, DType::f32, Shape::contiguous({kSome}), {}).keep == Keep::as_is;
+  };
+  using Modules = std::vector<bool>;  // the module itself, one inside it, and a neighbour whose name begins alike
+  const auto all = [&](const char* pattern) {
+    return Modules{chosen(pattern, "layers.1"), chosen(pattern, "layers.1.fc"), chosen(pattern, "layers.10")};
+  };
+  EXPECT_EQ(all("layers.1[.:]*"), (Modules{true, true, false}));
+  EXPECT_EQ(all("layers.1: *"), (Modules{true, false, false}));
+  EXPECT_EQ(all("layers.1.*"), (Modules{false, true, false}));
+}
+
 TEST(Policy, RulesLeaveMasksAndShapes) {
   const std::vector<Rule> rules = {{"*", "rotated:4"}};
   const Policy policy("default", std::nullopt, rules);

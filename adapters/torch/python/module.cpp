@@ -218,7 +218,9 @@ PYBIND11_MODULE(_C, module) {
       .def("learn", &learn)
       .def("set_measured_variance",
            [](const Session& session, double value) { session.impl()->core().set_measured_variance(value); })
-      .def("report_text", [](const Session& session) { return session.report().to_text(); })
+      .def(
+          "report_text", [](const Session& session, bool all) { return session.report().to_text(all); },
+          py::arg("all") = false)
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
   bind_scopes(module);
   module.def("kept_as", &kept_as);

@@ -17,8 +17,8 @@ from ..convert import convert, session_of
 from ..session import Session
 from .errors import BenchError
 
-OPTIONS = {"preset": str, "bits": float, "adapt": str, "interval": int, "min_elems": int, "codec": str,
-           "max_bits": int}
+OPTIONS = {"preset": str, "bits": float, "adapt": str, "interval": int, "min_numel": int, "min_elems": int,
+           "codec": str, "max_bits": int}
 LAYERS, LAYERS_IN_SCOPE = "convert:", "convert+scope:"
 
 

@@ -137,7 +137,7 @@ class Sensitivity:
         return session.report().bytes_after, error / self._draws / self._energy, alike / self._draws
 
     def _report(self, rules: dict[str, str]) -> Report:
-        session = Session(self._bench.model, rules=rules, dry=True)
+        session = Session(self._bench.model, rules=rules, dry_run=True)
         self._bench.step(session)
         return session.report()
 

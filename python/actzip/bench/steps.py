@@ -116,7 +116,7 @@ class Variant:
         if self.session is not None and self._scope is self.session:
             self.step()
             return self.session.report().bytes_after
-        rest = Session(self.model, dry=True)  # what no session of the variant's keeps: all, or what is no layer
+        rest = Session(self.model, dry_run=True)  # what no session of the variant's keeps: all, or what is no layer
         self.bench.step(rest, self.model)
         by_layers = self.session.report().bytes_after if self.session else 0
         return by_layers + rest.report().bytes_before

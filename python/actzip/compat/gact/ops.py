@@ -21,7 +21,7 @@ class Quantized:
 
 
 def _quantized(tensor: torch.Tensor, preset: str, seed: int) -> Quantized:
-    session = Session(preset=preset, min_elems=0, seed=seed)
+    session = Session(preset=preset, min_numel=0, seed=seed)
     packed = session._pack(tensor.detach())
     return Quantized(tensor.shape, tensor.dtype, session.live_bytes, lambda: session._unpack(packed))
 
