@@ -2,22 +2,33 @@
 PRESET ?= dev
 JOBS ?= $(shell nproc)
 BIN := build/bin/actzip
+export NINJA_STATUS ?= [%f/%t, %es] 
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build test test-gpu test-sanitize bench demo lint format clean
+.PHONY: help setup configure build demo check test test-gpu test-sanitize bench lint format clean
 
 help:            ## list the commands
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+demo:            ## train a small ResNet, plain and compressed, and compare; builds the Python package alone
+	@tools/setup.sh demo
+	@[ -f build/build.ninja ] || tools/quietly.sh cmake --preset demo
+	@echo "demo: building the Python package"
+	@cmake --build --preset demo --parallel $(JOBS)
+	@.venv/bin/python -m actzip.demo
 
 setup:           ## install what is missing: system packages, and .venv with the Python side
 	@tools/setup.sh
 
 configure: setup
-	@cmake --preset $(PRESET) >build-configure.log 2>&1 || { cat build-configure.log; exit 1; }
-	@rm -f build-configure.log
+	@tools/quietly.sh cmake --preset $(PRESET)
 
 build: configure ## build everything into build/; the program is build/bin/actzip
 	cmake --build --preset $(PRESET) --parallel $(JOBS)
+
+check: configure ## the quick tier for everyday work: unit and conformance tests, the core of the torch suite, style
+	cmake --build --preset check --parallel $(JOBS)
+	ctest --preset check --parallel $(JOBS)
 
 test: build      ## the whole CPU suite: unit, property, conformance, program, fuzz, install, style
 	ctest --preset $(PRESET) --parallel $(JOBS) --label-exclude cuda
@@ -34,14 +45,9 @@ test-sanitize: setup  ## core and adapter under AddressSanitizer, UndefinedBehav
 bench: build     ## every codec on the CPU, and on the GPU if there is one: bytes, error, speed
 	$(BIN) bench codec
 
-demo: build      ## bytes, error and speed of every codec, as a table; then a short training, plain and compressed
-	$(BIN) bench codec --quick
-	for preset in none default; do \
-	  $(BIN) train --model gcn --data rings --epochs 200 --hidden 64 --optimizer adam --lr 0.01 --preset $$preset || exit; \
-	done
-
-lint: configure  ## formatting, clang-tidy, file lengths, the dependency law
-	tools/lint.sh build
+lint: setup      ## formatting, clang-tidy, file lengths, the dependency law
+	@tools/quietly.sh cmake --preset lint
+	tools/lint.sh build/lint
 
 format:          ## rewrite the sources in the house format
 	@tools/lint.sh --fix-format

@@ -1,10 +1,22 @@
 # Decides whether CUDA kernels are built, and for which GPUs. Sets ACTZIP_WITH_CUDA.
 set(ACTZIP_WITH_CUDA OFF)
-if(NOT ACTZIP_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "ACTZIP_CUDA is '${ACTZIP_CUDA}'; allowed are AUTO, ON and OFF")
+if(NOT ACTZIP_CUDA MATCHES "^(AUTO|NVCC|ON|OFF)$")
+  message(FATAL_ERROR "ACTZIP_CUDA is '${ACTZIP_CUDA}'; allowed are AUTO, NVCC, ON and OFF")
 endif()
 
-if(NOT ACTZIP_CUDA STREQUAL "OFF")
+# The compute capabilities of this machine's GPUs, as 90 for 9.0; empty without one, or without its driver.
+set(actzip_gpus)
+find_program(ACTZIP_NVIDIA_SMI nvidia-smi)
+mark_as_advanced(ACTZIP_NVIDIA_SMI)
+if(ACTZIP_NVIDIA_SMI)
+  execute_process(COMMAND ${ACTZIP_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE capabilities ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" actzip_gpus "${capabilities}")
+  list(TRANSFORM actzip_gpus REPLACE "\\." "")
+  list(REMOVE_DUPLICATES actzip_gpus)
+endif()
+
+if(NOT ACTZIP_CUDA STREQUAL "OFF" AND NOT (ACTZIP_CUDA STREQUAL "AUTO" AND NOT actzip_gpus))
   find_program(ACTZIP_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
   mark_as_advanced(ACTZIP_NVCC)
   if(ACTZIP_NVCC)
@@ -12,8 +24,32 @@ if(NOT ACTZIP_CUDA STREQUAL "OFF")
   elseif(ACTZIP_CUDA STREQUAL "ON")
     message(FATAL_ERROR "ACTZIP_CUDA=ON, but nvcc is neither on PATH nor in /usr/local/cuda/bin. "
                         "Install the CUDA toolkit (12 or newer), or configure with ACTZIP_CUDA=OFF.")
+  elseif(ACTZIP_CUDA STREQUAL "AUTO")
+    message(WARNING "this machine has a GPU, but nvcc is neither on PATH nor in /usr/local/cuda/bin: "
+                    "CUDA kernels are left out. Install the CUDA toolkit (12 or newer) to have them.")
   endif()
 endif()
+
+# Sets `result` to what CMAKE_CUDA_ARCHITECTURES is to be: this machine's GPUs; where it has none, all that ACTZIP_GPUS
+# names and nvcc knows. Newer GPUs compile the last one's virtual code when they load it.
+function(actzip_choose_gpus result)
+  if(actzip_gpus)
+    list(TRANSFORM actzip_gpus APPEND -real)
+    set(${result} ${actzip_gpus} PARENT_SCOPE)
+    return()
+  endif()
+  execute_process(COMMAND ${ACTZIP_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+  foreach(gpu ${ACTZIP_GPUS})
+    if(known MATCHES "compute_${gpu}[\r\n]")
+      list(APPEND chosen ${gpu}-real)
+      set(last ${gpu})
+    endif()
+  endforeach()
+  if(NOT chosen)
+    message(FATAL_ERROR "ACTZIP_GPUS is '${ACTZIP_GPUS}'; ${ACTZIP_NVCC} knows none of them, but ${known}")
+  endif()
+  set(${result} ${chosen} ${last}-virtual PARENT_SCOPE)
+endfunction()
 
 if(ACTZIP_WITH_CUDA)
   if(NOT CMAKE_CUDA_COMPILER)
@@ -21,7 +57,7 @@ if(ACTZIP_WITH_CUDA)
     file(REAL_PATH ${ACTZIP_NVCC} CMAKE_CUDA_COMPILER)
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)  # newer GPUs compile the virtual one when they load it
+    actzip_choose_gpus(CMAKE_CUDA_ARCHITECTURES)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)

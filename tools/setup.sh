@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian or Ubuntu: system packages, and .venv with requirements-dev.txt.
-# Does nothing, quickly, when everything is there. `tools/setup.sh lint` adds what `make lint` needs.
+# Does nothing, quickly, when everything is there. `tools/setup.sh demo` installs only what `make demo` needs,
+# `tools/setup.sh lint` adds what `make lint` needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+purpose="${1:-all}"
+case "$purpose" in all | demo | lint) ;; *) echo "setup: '$purpose' is not known; allowed are demo and lint, or nothing" >&2; exit 2 ;; esac
 
 have_command() { for name in "$@"; do command -v "$name" >/dev/null && return 0; done; return 1; }
 have_header() { echo "#include <$1>" | c++ -x c++ -std=c++20 -E - >/dev/null 2>&1; }
@@ -38,49 +41,65 @@ apt_install() {
 
 missing=()
 need() { missing+=("$1"); }
+install_missing() {
+  if [ "${#missing[@]}" -gt 0 ]; then apt_install "${missing[@]}"; fi
+  missing=()
+}
+
+# What every build needs.
 have_command c++ || need g++
 have_command cmake || need cmake
 have_command ninja || need ninja-build
-have_command ccache || need ccache
 have_command git || need git
-have_command column || need bsdextrautils
 python3 -c 'import venv, ensurepip' 2>/dev/null || need python3-venv
-if [ "${#missing[@]}" -gt 0 ]; then apt_install "${missing[@]}"; fi
-
-missing=()
-have_header fmt/format.h || need libfmt-dev
-have_header CLI/CLI.hpp || need libcli11-dev
-have_header nlohmann/json.hpp || need nlohmann-json3-dev
-have_header jpeglib.h || need libjpeg-dev  # libjpeg-turbo's, on Debian and on Ubuntu
-have_header zlib.h || need zlib1g-dev
-have_header lmdb.h || need liblmdb-dev
-have_library libgtest.a || need libgtest-dev
-have_library libgmock.a || need libgmock-dev
+install_missing
 have_header "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || need python3-dev
-have_command clang++-14 clang++ || need clang
-if [ "${1:-}" = lint ]; then
+
+if [ "$purpose" != demo ]; then
+  have_command ccache || need ccache
+  have_command column || need bsdextrautils
+  have_header fmt/format.h || need libfmt-dev
+  have_header CLI/CLI.hpp || need libcli11-dev
+  have_header nlohmann/json.hpp || need nlohmann-json3-dev
+  have_header jpeglib.h || need libjpeg-dev  # libjpeg-turbo's, on Debian and on Ubuntu
+  have_header zlib.h || need zlib1g-dev
+  have_header lmdb.h || need liblmdb-dev
+  have_library libgtest.a || need libgtest-dev
+  have_library libgmock.a || need libgmock-dev
+  have_command clang++-14 clang++ || need clang
+fi
+if [ "$purpose" = lint ]; then
   have_command clang-tidy-14 clang-tidy || need clang-tidy
 fi
-if [ "${#missing[@]}" -gt 0 ]; then apt_install "${missing[@]}"; fi
-have_fuzzer_runtime || apt_install "libclang-rt-$(clang_major)-dev"
+install_missing
+if [ "$purpose" != demo ]; then
+  have_fuzzer_runtime || apt_install "libclang-rt-$(clang_major)-dev"
+  have_command nvcc || [ -x /usr/local/cuda/bin/nvcc ] ||
+    echo "setup: no nvcc on PATH or in /usr/local/cuda/bin: CUDA kernels are left out"
+fi
 
-have_command nvcc || [ -x /usr/local/cuda/bin/nvcc ] ||
-  echo "setup: no nvcc on PATH or in /usr/local/cuda/bin: CUDA kernels are left out"
-
-# The virtual environment, made again only when the requirements or the Python change.
-stamp="$({ python3 --version; cat requirements-dev.txt; } | sha256sum | cut -d' ' -f1)"
-if [ "$(cat .venv/.stamp 2>/dev/null)" != "$stamp" ]; then
-  echo "setup: making .venv (torch takes a minute)"
+# The virtual environment. What runs actzip comes first, and is all that the demo needs; each list is installed again
+# only when it or the Python changes.
+install_python() {
+  local list="$1" what="$2"
+  local stamp index=()
+  stamp="$({ python3 --version; cat "$list"; } | sha256sum | cut -d' ' -f1)"
+  [ "$(cat ".venv/.$list.stamp" 2>/dev/null)" != "$stamp" ] || return 0
+  echo "setup: installing $what into .venv"
   python3 -m venv .venv
-  index=()
   # Without an NVIDIA GPU the small CPU build of torch is enough; where that index cannot be reached, pip's own serves.
-  cpu_index=https://download.pytorch.org/whl/cpu
+  local cpu_index=https://download.pytorch.org/whl/cpu
   if ! have_command nvidia-smi && .venv/bin/python -c \
     "import urllib.request; urllib.request.urlopen('$cpu_index/torch/', timeout=10)" 2>/dev/null; then
     index=(--extra-index-url "$cpu_index")
   fi
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" -r requirements-dev.txt
-  # What `make build` makes can be imported: import actzip.
-  echo "$PWD/build/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/actzip.pth"
-  echo "$stamp" >.venv/.stamp
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" -r "$list"
+  echo "$stamp" >".venv/.$list.stamp"
+}
+
+install_python requirements.txt "torch (a minute)"
+if [ "$purpose" != demo ]; then
+  install_python requirements-dev.txt "what the tests need"
 fi
+# What `make build` makes can be imported: import actzip.
+echo "$PWD/build/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/actzip.pth"

@@ -93,6 +93,13 @@ Console::~Console() {
 void Console::progress(std::string_view text) {
   show(is_terminal_ ? kClearLine : "", text, is_terminal_ ? "" : "\n");
   has_progress_ = is_terminal_;
+  last_progress_ = std::chrono::steady_clock::now();
+}
+
+bool Console::is_progress_due() const {
+  if (!last_progress_) return true;
+  const auto pause = is_terminal_ ? std::chrono::seconds(1) : std::chrono::seconds(30);
+  return std::chrono::steady_clock::now() - *last_progress_ >= pause;
 }
 
 void Console::say(std::string_view text) {

@@ -1,8 +1,10 @@
 // What a run says while it goes on: JSON lines in a file, and lines for people on stderr.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -43,12 +45,16 @@ class Console {
 
   /// What may be overwritten by the next.
   void progress(std::string_view text);
+  /// Whether somebody who reads along would want to hear again: at first, then a second after the last time on a
+  /// terminal, half a minute elsewhere.
+  [[nodiscard]] bool is_progress_due() const;
   /// What stays.
   void say(std::string_view text);
 
  private:
   bool is_terminal_;
   bool has_progress_ = false;
+  std::optional<std::chrono::steady_clock::time_point> last_progress_;
 };
 
 /// "[########--------]", this part of it full.

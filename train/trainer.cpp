@@ -77,6 +77,7 @@ class Trainer {
   void write_report();
   void finish(bool is_done);
   void summarise();
+  [[nodiscard]] std::string place_text() const;
   [[nodiscard]] std::string held_text() const;
   [[nodiscard]] NamedTensors others() const;
 
@@ -250,6 +251,12 @@ std::string Trainer::held_text() const {
   return fmt::format("  held {} for {}", bytes_text(report_.bytes_after), bytes_text(report_.bytes_before));
 }
 
+std::string Trainer::place_text() const {
+  return fmt::format("{} epoch {}/{}  step {}/{}", bar(static_cast<double>(progress_.step) / static_cast<double>(steps_)),
+                     (progress_.step - 1) / steps_of_epoch_ + 1, (steps_ - 1) / steps_of_epoch_ + 1, progress_.step,
+                     steps_);
+}
+
 /// False if the loss is not finite.
 bool Trainer::log() {
   const auto steps = static_cast<double>(progress_.step - progress_.logged_step);
@@ -258,11 +265,8 @@ bool Trainer::log() {
   const double speed = static_cast<double>(progress_.examples - logged_examples_) / (seconds - logged_seconds_);
   if (session_) report_ = session_->report();
   const MemoryUse memory = memory_use(device_);
-  console_.progress(fmt::format("{} epoch {}/{}  step {}/{}  loss {:.4f}  {:.0f} {}/s  memory {}{}",
-                                bar(static_cast<double>(progress_.step) / static_cast<double>(steps_)),
-                                (progress_.step - 1) / steps_of_epoch_ + 1, (steps_ - 1) / steps_of_epoch_ + 1,
-                                progress_.step, steps_, loss, speed, task_->unit(), bytes_text(memory.now),
-                                held_text()));
+  console_.progress(fmt::format("{}  loss {:.4f}  {:.0f} {}/s  memory {}{}", place_text(), loss, speed, task_->unit(),
+                                bytes_text(memory.now), held_text()));
   metrics_->write({{"kind", "train"},
                    {"step", progress_.step},
                    {"epoch", (progress_.step - 1) / steps_of_epoch_},
@@ -322,8 +326,10 @@ void Trainer::fail_as_not_finite(const std::string& what) const {
 
 bool Trainer::after_step() {
   const bool is_last = progress_.step == steps_;
-  if ((is_due(options_.log_every) || is_last) && !log()) {
-    fail_as_not_finite("the loss");
+  if (is_due(options_.log_every) || is_last) {
+    if (!log()) fail_as_not_finite("the loss");
+  } else if (console_.is_progress_due()) {
+    console_.progress(place_text());  // without the loss: that would wait for the device
   }
   const bool ends_epoch = is_due(steps_of_epoch_);
   const bool evaluates = is_last || (ends_epoch && epoch() % options_.evaluate_every == 0);

@@ -170,3 +170,10 @@ def test_help_and_list():
     text = trained("--list")
     for name in (*RECIPES, "densenet161", "gat", "gpt", "exact", "actnn:L3", "gact:L2.2"):
         assert name in text
+
+
+def test_progress_from_the_first_step_on():
+    """A line is logged every 50 steps; nobody waits that long to see that something happens."""
+    status, _, errors = run(*GRAPH, "--epochs", 3, "--log-every", 1000)
+    assert status == 0, errors
+    assert any("step 1/3" in line and "loss" not in line for line in errors.splitlines()), errors

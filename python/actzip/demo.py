@@ -1,0 +1,211 @@
+"""A small ResNet learns to tell shapes apart, plain and compressed side by side: ``python -m actzip.demo``.
+
+Each training has a process of its own, so that the peaks of their memory can be compared. They take turns, a step each,
+on the same images and from the same weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import multiprocessing
+import resource
+import sys
+import time
+from multiprocessing.connection import Connection
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .session import Session, compress
+
+PIXELS, SHAPES = 32, ("disc", "square", "triangle", "ring", "cross", "stripes", "checks", "diamond")
+SEED = 1
+
+
+def draw_shapes(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images of one shape each, of any size, place and colour, on noise; and which shape it is."""
+    random = torch.Generator().manual_seed(seed)
+
+    def between(low: float, high: float, *sizes: int) -> torch.Tensor:
+        return low + (high - low) * torch.rand(count, *sizes, generator=random)
+
+    labels = torch.randint(len(SHAPES), (count,), generator=random)
+    axis = torch.arange(PIXELS, dtype=torch.float32)
+    size = between(6, 12, 1, 1)
+    x = axis.view(1, 1, -1) - between(11, 21, 1, 1)
+    y = axis.view(1, -1, 1) - between(11, 21, 1, 1)
+    radius, box, diamond = (x * x + y * y).sqrt(), torch.maximum(x.abs(), y.abs()), x.abs() + y.abs()
+    inside = torch.stack([
+        radius < size,
+        box < 0.8 * size,
+        (y < 0.7 * size) & (y > 2 * x.abs() - size),
+        (radius < size) & (radius > 0.6 * size),
+        (torch.minimum(x.abs(), y.abs()) < 0.25 * size) & (box < size),
+        (box < size) & (((y + size) / 3).floor() % 2 == 0),
+        (box < size) & (((x / 3).floor() + (y / 3).floor()) % 2 == 0),
+        diamond < size,
+    ])[labels, torch.arange(count)]
+    image = torch.where(inside.unsqueeze(1), between(0.4, 1.0, 3, 1, 1), between(-1.0, 0.0, 3, 1, 1))
+    return image + 0.3 * torch.randn(image.shape, generator=random), labels
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x + self.layers(x))
+
+
+def small_resnet() -> nn.Module:
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (32, 64, 128):
+        layers += [nn.Conv2d(channels, width, 3, padding=1, stride=1 if channels == 3 else 2, bias=False),
+                   nn.BatchNorm2d(width), nn.ReLU(), Residual(width)]
+        channels = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, len(SHAPES)))
+
+
+@dataclasses.dataclass
+class Outcome:
+    accuracy: float  #: of images that were not trained on
+    held_bytes: int  #: between forward and backward
+    peak_bytes: int  #: of the process; on a GPU, of what torch allocated there
+    step_seconds: float  #: median
+
+
+class Training:
+    """One of the two. Knows how to make a step, and what it cost."""
+
+    def __init__(self, is_compressed: bool, device: str, batch: int) -> None:
+        torch.manual_seed(SEED)
+        self.is_compressed, self.device, self.batch = is_compressed, device, batch
+        self.model = small_resnet().to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 2e-3, weight_decay=1e-2)
+        self.seconds: list[float] = []
+
+    def loss(self, number: int) -> torch.Tensor:
+        images, labels = (t.to(self.device) for t in draw_shapes(self.batch, SEED + number))
+        return F.cross_entropy(self.model(images), labels)
+
+    def step(self, number: int) -> float:
+        began = time.perf_counter()
+        if self.is_compressed:
+            with compress(self.model):
+                loss = self.loss(number)
+        else:
+            loss = self.loss(number)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        value = loss.item()
+        self.seconds.append(time.perf_counter() - began)
+        return value
+
+    def outcome(self) -> Outcome:
+        peak = self.peak_bytes()  # before anything else runs that could raise it
+        if self.is_compressed:
+            held = compress(self.model).report().bytes_after
+        else:
+            counting = Session(self.model, dry_run=True)  # compresses nothing, and counts
+            with counting:
+                self.loss(0)
+            held = counting.report().bytes_before
+        return Outcome(self.accuracy(), held, peak, sorted(self.seconds)[len(self.seconds) // 2])
+
+    def peak_bytes(self) -> int:
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        self.model.eval()
+        images, labels = (t.to(self.device) for t in draw_shapes(2000, SEED - 1))
+        guesses = torch.cat([self.model(part).argmax(1) for part in images.split(250)])
+        return (guesses == labels).float().mean().item()
+
+
+def serve(pipe: Connection, is_compressed: bool, device: str, batch: int) -> None:
+    """A training's process: makes the steps that it is told to, then says what came of it."""
+    training = Training(is_compressed, device, batch)
+    while (number := pipe.recv()) is not None:
+        pipe.send(training.step(number))
+    pipe.send(training.outcome())
+
+
+def train_both(steps: int, batch: int, device: str) -> tuple[Outcome, Outcome]:
+    context = multiprocessing.get_context("spawn")  # a fresh process: nothing of the other's memory
+    pipes, processes = [], []
+    for is_compressed in (False, True):
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=serve, args=(theirs, is_compressed, device, batch), daemon=True))
+        processes[-1].start()
+        theirs.close()  # so that a process that dies is noticed, and not waited for
+        pipes.append(ours)
+    began = time.perf_counter()
+    for number in range(1, steps + 1):
+        losses = []
+        for pipe in pipes:
+            pipe.send(number)
+            losses.append(pipe.recv())
+        show_progress(number, steps, losses, time.perf_counter() - began)
+    for pipe in pipes:
+        pipe.send(None)
+    plain, compressed = (pipe.recv() for pipe in pipes)
+    for process in processes:
+        process.join()
+    return plain, compressed
+
+
+def show_progress(number: int, steps: int, losses: list[float], seconds: float) -> None:
+    line = f"  step {number:3d} of {steps}   loss {losses[0]:.3f} plain, {losses[1]:.3f} compressed   {seconds:4.0f} s"
+    is_terminal = sys.stdout.isatty()
+    if is_terminal or number % 5 == 0 or number in (1, steps):
+        print(f"\r{line}" if is_terminal else line, end="" if is_terminal and number < steps else "\n", flush=True)
+
+
+def table(plain: Outcome, compressed: Outcome, device: str) -> str:
+    def mebibytes(count: int) -> str:
+        return f"{count / 2**20:,.0f} MiB"
+
+    peak = "peak memory of torch on the GPU" if device == "cuda" else "peak memory of the process"
+    rows = [
+        ("", "plain", "compressed"),
+        ("held between forward and backward", mebibytes(plain.held_bytes), mebibytes(compressed.held_bytes)),
+        (peak, mebibytes(plain.peak_bytes), mebibytes(compressed.peak_bytes)),
+        ("accuracy on new images", f"{plain.accuracy:.1%}", f"{compressed.accuracy:.1%}"),
+        ("time of a step", f"{plain.step_seconds * 1e3:,.0f} ms", f"{compressed.step_seconds * 1e3:,.0f} ms"),
+    ]
+    return "\n".join(f"  {name:36}{left:>14}{right:>14}" for name, left, right in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m actzip.demo", description="Train a small ResNet on generated images, "
+                                     "plain and with compressed activations, and compare.")
+    parser.add_argument("--steps", type=int, default=30, help="of each training (default: 30)")
+    parser.add_argument("--batch", type=int, default=256, help="images in a step (default: 256)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    if options.steps < 1 or options.batch < 2:
+        parser.error(f"--steps {options.steps} --batch {options.batch}: allowed are at least 1 step and 2 images")
+    where = torch.cuda.get_device_name() if options.device == "cuda" else f"the CPU, {torch.get_num_threads()} threads"
+    print(f"A small ResNet learns {len(SHAPES)} shapes on {where}: the same weights and images,\n"
+          "once plain and once with actzip, a step each in turn.\n", flush=True)
+    plain, compressed = train_both(options.steps, options.batch, options.device)
+    print(f"\n{table(plain, compressed, options.device)}\n\n"
+          f"Activations take {plain.held_bytes / max(compressed.held_bytes, 1):.1f} times less memory. In your own training:\n\n"
+          "    with actzip.compress(model):\n"
+          "        loss = loss_fn(model(x), y)\n"
+          "    loss.backward()\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
