@@ -8,6 +8,6 @@ import page
 
 def test_every_piece_of_code_is_run():
     sources = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    run = set(re.findall(r'page\.run\("([^"]+)"', sources))
-    with_code = {heading for heading in page.sections() if page.blocks(heading)}
-    assert run == with_code
+    calls = re.findall(r'page\.run\("([^"]+)", \w+(?:, (\d+))?\)', sources)
+    on_page = {(heading, number) for heading in page.sections() for number in range(len(page.blocks(heading)))}
+    assert {(heading, int(number or 0)) for heading, number in calls} == on_page

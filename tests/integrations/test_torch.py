@@ -33,23 +33,32 @@ def test_accumulation_and_autocast():
     page.check(train, 1.5)
 
 
-def checkpointed(number):
-    def train(package):
-        names = names_of(package, checkpoint=checkpoint)
-        (names["x"], names["y"]), = batches(1, rows=256)
-        page.run("torch.utils.checkpoint", names, number)
-        return {name: parameter.grad for name, parameter in names["model"].named_parameters()}
+def checkpoint_names(package):
+    (x, y), = batches(1, rows=256)
+    return names_of(package, checkpoint=checkpoint, x=x, y=y)
 
-    return train
+
+def gradients_of(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
 def test_around_checkpoints_their_inputs_are_compressed():
-    report = page.check(checkpointed(0), 3)
+    def train(package):
+        names = checkpoint_names(package)
+        page.run("torch.utils.checkpoint", names, 0)
+        return gradients_of(names["model"])
+
+    report = page.check(train, 3)
     assert {site.op for site in report.sites if site.shape == (256, 32)} == {"unknown", "addmm"}
 
 
 def test_inside_a_reentrant_checkpoint_what_is_computed_again_is_compressed():
-    report = page.check(checkpointed(1), 3)
+    def train(package):
+        names = checkpoint_names(package)
+        page.run("torch.utils.checkpoint", names, 1)
+        return gradients_of(names["model"])
+
+    report = page.check(train, 3)
     assert report.steps == 1  # the forward, which has no gradients there, is none
     assert {"gelu", "dropout.mul", "relu"} <= {site.op for site in report.sites}
 
@@ -72,7 +81,7 @@ def step(model, forward, scope=None):
     with scope or torch.enable_grad():
         loss = cross_entropy(forward(x), y)
     loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    return gradients_of(model)
 
 
 @pytest.fixture
