@@ -239,7 +239,8 @@ class Attachment:
 def attach(model: torch.nn.Module, **options: Any) -> Attachment:
     """Compresses inside each forward of ``model``, with no scope to write; takes the options of :class:`Session`.
 
-    What is computed outside the model, a loss for instance, is kept as torch keeps it.
+    What is computed outside the model, a loss for instance, is kept as torch keeps it. A forward without gradients is no
+    step of the session.
 
     >>> import torch, actzip
     >>> model = torch.nn.Linear(128, 128)
