@@ -5,10 +5,10 @@ import page
 import pytest
 import small
 import torch
+from processes import check_in_two, needs_gloo
 
-pytest.importorskip("accelerate", reason="Trainer needs accelerate")
+AcceleratorState = pytest.importorskip("accelerate.state", reason="Trainer needs accelerate").AcceleratorState
 transformers = pytest.importorskip("transformers")
-transformers.Trainer  # noqa: B018  (imported when it is named: now, so that forked processes have it)
 
 STEPS = {"max_steps": 3, "per_device_train_batch_size": 8, "use_cpu": True, "report_to": [], "disable_tqdm": True,
          "logging_strategy": "no"}
@@ -37,6 +37,15 @@ def test_trainer(tmp_path):
 @pytest.mark.parametrize("options", [{"bf16": True}, {"gradient_accumulation_steps": 2}], ids=["bf16", "accumulation"])
 def test_trainer_with(tmp_path, options):
     page.check(lambda package: train_by_page(package, tmp_path, **options), 1.5)
+
+
+@needs_gloo
+def test_trainer_in_two_processes(tmp_path):
+    def train(rank, package):
+        AcceleratorState._reset_state(True)  # that of the tests before the fork
+        return train_by_page(package, tmp_path, ddp_backend="gloo")
+
+    check_in_two(train, tmp_path)
 
 
 def test_trainer_saves(tmp_path):

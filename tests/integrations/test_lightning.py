@@ -1,10 +1,11 @@
-"""Lightning on the CPU, one process; test_distributed.py has two."""
+"""Lightning on the CPU, one process and two."""
 
 import actzip
 import page
 import pytest
 import small
 import torch
+from processes import WORLD, check_in_two, needs_gloo
 from torch.nn.functional import cross_entropy
 
 lightning = pytest.importorskip("lightning")
@@ -42,6 +43,11 @@ def fit(package, folder, **options):
                          ids=["f32", "bf16", "accumulation"])
 def test_attached(tmp_path, options):
     page.check(lambda package: fit(package, tmp_path, **options), 1.5 if options else 3)
+
+
+@needs_gloo
+def test_attached_in_two_processes(tmp_path):
+    check_in_two(lambda rank, package: fit(package, tmp_path, strategy="ddp", devices=WORLD), tmp_path)
 
 
 def test_scope_in_the_training_step(tmp_path):
