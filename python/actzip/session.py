@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 import weakref
 from collections import Counter
@@ -258,13 +259,14 @@ _sessions: weakref.WeakKeyDictionary[torch.nn.Module, dict] = weakref.WeakKeyDic
 
 
 class Attachment:
-    """A model whose every forward runs in a session; ``remove()`` takes it off again.
+    """A model whose every forward with gradients runs in a session; ``remove()`` takes it off again.
 
     Copies of the model share the session. A model is pickled without it: remove it before.
     """
 
     def __init__(self, model: torch.nn.Module, session: Session) -> None:
         self.session = session
+        self._calls = threading.local()
         self._handles = [
             model.register_forward_pre_hook(self._enter, prepend=True),
             model.register_forward_hook(self._leave, always_call=True),
@@ -273,12 +275,23 @@ class Attachment:
     def __deepcopy__(self, _: dict) -> Attachment:
         return self
 
+    def _are_entered(self) -> list[bool]:
+        """Of the calls of the model that this thread is in, whether each has entered the session. A forward may change
+        the grad mode, so its end cannot tell."""
+        return self._calls.__dict__.setdefault("are_entered", [])
+
     def _enter(self, model: torch.nn.Module, *_: object) -> None:
-        self.session.__enter__()
-        _C.is_in_forward(self.session, model)
+        # Evaluation keeps nothing: it is no step, and the report stays that of training.
+        has_gradients = torch.is_grad_enabled()
+        self._are_entered().append(has_gradients)
+        if has_gradients:
+            self.session.__enter__()
+            _C.is_in_forward(self.session, model)
 
     def _leave(self, *_: object) -> None:
-        self.session.__exit__()
+        calls = self._are_entered()
+        if calls and calls.pop():  # empty if a hook that runs before ours has raised
+            self.session.__exit__()
 
     def remove(self) -> None:
         """The model is as it was before; what was kept for a pending backward stays valid."""
@@ -287,14 +300,15 @@ class Attachment:
         self._handles = []
 
     def report(self) -> Report:
-        """What the last forward kept."""
+        """What the last forward with gradients kept."""
         return self.session.report()
 
 
 def attach(model: torch.nn.Module, **options: Any) -> Attachment:
     """Compresses inside each forward of ``model``, with no scope to write; takes the options of :class:`Session`.
 
-    What is computed outside the model, a loss for instance, is kept as torch keeps it.
+    What is computed outside the model, a loss for instance, is kept as torch keeps it. A forward without gradients is no
+    step of the session.
 
     >>> import torch, actzip
     >>> model = torch.nn.Linear(128, 128)

@@ -278,6 +278,33 @@ def test_attach_and_remove():
     assert handle.report().steps == steps
 
 
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_evaluation_of_an_attached_model_is_no_step(without_gradients):
+    model, batch = make(CNN)
+    handle = actzip.attach(model)
+    gradients(model, batch)
+    trained = handle.report().text
+    with without_gradients():
+        model(batch)
+    assert handle.report().text == trained
+    handle.remove()
+
+
+def test_an_attached_forward_may_change_the_grad_mode():
+    class Frozen(torch.nn.Linear):
+        def forward(self, x):
+            torch.set_grad_enabled(not torch.is_grad_enabled())
+            return super().forward(x)
+
+    model, x = Frozen(64, 64), torch.randn(64, 64, requires_grad=True)
+    handle = actzip.attach(model)
+    for _ in range(2):  # entered and left without gradients, then the other way round
+        model(x)
+    assert handle.report().steps == 1
+    F.gelu(x * 2)  # would be kept if a scope was still open
+    assert not [site for site in handle.report().sites if site.op == "gelu"]
+
+
 def test_nothing_is_left_on_the_model():
     model, batch = make(CNN)
     session = actzip.Session(model)
