@@ -35,7 +35,7 @@ def version() -> str:
     return re.search(r'ACTZIP_VERSION_STRING "([^"]+)"', text)[1]
 
 
-# ---- how many compile jobs --------------------------------------------------------------------------------------------
+# ---- how many compile jobs -------------------------------------------------------------------------------------------
 
 
 def available_bytes(meminfo: str) -> int | None:
@@ -63,7 +63,7 @@ def jobs_here() -> tuple[int, str]:
     return compile_jobs(cores, available_bytes(meminfo.read_text()) if meminfo.exists() else None, os.environ)
 
 
-# ---- which torch ------------------------------------------------------------------------------------------------------
+# ---- which torch -----------------------------------------------------------------------------------------------------
 
 #: Prints the folder of an interpreter's torch, without importing it. An interpreter of another version is no match.
 FIND_TORCH = f"""
@@ -112,8 +112,8 @@ def interpreters(environment: Mapping[str, str]) -> Iterator[Path]:
 def find_torch(environment: Mapping[str, str]) -> Path:
     if given := environment.get("ACTZIP_TORCH_DIR"):
         if not is_torch(Path(given)):
-            raise fail(f"ACTZIP_TORCH_DIR is '{given}', which holds no torch (allowed: the folder with torch's include/ "
-                       f"and version.py, as in site-packages/torch)")
+            raise fail(f"ACTZIP_TORCH_DIR is '{given}', which holds no torch (allowed: the folder with torch's "
+                       f"include/ and version.py, as in site-packages/torch)")
         return Path(given).resolve()
     for path in sys.path:  # a build without isolation sees what the environment sees
         if path and is_torch(Path(path) / "torch"):
@@ -122,9 +122,10 @@ def find_torch(environment: Mapping[str, str]) -> Path:
     for python in asked:
         if found := torch_of(python):
             return found
-    raise fail(f"no torch found, and actzip is built against the torch it will run with. Install torch first (pip install "
-               f"'torch>=2.11'), then actzip into the same environment; or add --no-build-isolation; or set "
-               f"ACTZIP_TORCH_DIR to the folder with torch's include/. Asked: {', '.join(map(str, asked))}")
+    raise fail(f"no torch found, and actzip is built against the torch it will run with. Install torch first (pip "
+               f"install 'torch>=2.11'), then actzip into the same environment, which has to be active for uv; or add "
+               f"--no-build-isolation; or set ACTZIP_TORCH_DIR to the folder with torch's include/. "
+               f"Asked: {', '.join(map(str, asked))}")
 
 
 def has_cuda(torch: Path) -> bool:
@@ -132,7 +133,7 @@ def has_cuda(torch: Path) -> bool:
     return re.search(r"^cuda\b[^=]*=\s*None", (torch / "version.py").read_text(), re.MULTILINE) is None
 
 
-# ---- CMake ------------------------------------------------------------------------------------------------------------
+# ---- CMake -----------------------------------------------------------------------------------------------------------
 
 
 def missing_tool(environment: Mapping[str, str], include: str) -> str:

@@ -12,7 +12,8 @@ def advice(error: ImportError) -> str:
         return "install torch, then install actzip again from its source: it is built against the installed torch"
     if "built against" in str(error):
         return ""  # actzip's own check, which says what to do
-    return "install actzip again beside this torch (pip install --force-reinstall --no-deps --no-cache-dir, from its source)"
+    return ("install actzip again beside this torch (pip install --force-reinstall --no-deps --no-cache-dir, "
+            "from its source)")
 
 
 def main() -> int:

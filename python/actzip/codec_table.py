@@ -46,7 +46,8 @@ def _errors(codecs: list[dict[str, Any]]) -> str:
     """Variants that differ in nothing but their bits, or their bound, share a line."""
     families: dict[str, tuple[dict[int, float], str]] = {}
     for variant in (variant for codec in codecs for variant in codec["variants"]):
-        name = "index:bound=N" if variant["spec"].startswith("index") else re.sub(r":\d+", ":B", variant["spec"], count=1)
+        spec = variant["spec"]
+        name = "index:bound=N" if spec.startswith("index") else re.sub(r":\d+", ":B", spec, count=1)
         has = variant["traits"]
         traits = ", ".join(name.replace("byte_equal", "byte-equal").replace("_", " ") for name in has if has[name])
         errors, _ = families.setdefault(name, ({}, traits))

@@ -24,7 +24,7 @@ class ConsoleError(Exception):
         self.status = status
 
 
-# ---- the program written in C++ ---------------------------------------------------------------------------------------
+# ---- the program written in C++ --------------------------------------------------------------------------------------
 
 
 def is_program(path: Path) -> bool:
@@ -48,14 +48,14 @@ def program_places() -> Iterator[Path]:
 def find_program(command: str) -> Path:
     if given := os.environ.get("ACTZIP_PROGRAM"):
         if not is_program(Path(given)):
-            raise ConsoleError(f"ACTZIP_PROGRAM is '{given}', which is no built program (allowed: the path of the actzip "
-                               f"that CMake builds, such as build/bin/actzip)", WRONG_USAGE)
+            raise ConsoleError(f"ACTZIP_PROGRAM is '{given}', which is no built program (allowed: the path of the "
+                               f"actzip that CMake builds, such as build/bin/actzip)", WRONG_USAGE)
         return Path(given)
     for place in program_places():
         if is_program(place):
             return place.absolute()
-    raise ConsoleError(f"'{command}' is a command of the C++ program, which pip does not build: run 'make build' in actzip's "
-                       f"source and call build/bin/actzip, or set ACTZIP_PROGRAM to it", WRONG_USAGE)
+    raise ConsoleError(f"'{command}' is a command of the C++ program, which pip does not build: run 'make build' in "
+                       f"actzip's source and call build/bin/actzip, or set ACTZIP_PROGRAM to it", WRONG_USAGE)
 
 
 def run_program(arguments: Sequence[str]) -> int:
@@ -78,7 +78,7 @@ def run_bench(arguments: Sequence[str]) -> int:
     return bench(list(arguments[1:]))
 
 
-# ---- commands of the package ------------------------------------------------------------------------------------------
+# ---- commands of the package -----------------------------------------------------------------------------------------
 
 
 def run_codecs(options: argparse.Namespace) -> int:
@@ -98,7 +98,8 @@ def read_report(path: str) -> Report:
     except json.JSONDecodeError as error:
         raise ConsoleError(f"{path} is no JSON: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
-        raise ConsoleError(f"{path} is no report of a session (allowed: what Report.to_json() gives): {error}") from error
+        raise ConsoleError(f"{path} is no report of a session (allowed: what Report.to_json() gives): {error}"
+                           ) from error
 
 
 def run_report(options: argparse.Namespace) -> int:
@@ -127,8 +128,8 @@ def make_parser() -> argparse.ArgumentParser:
                "  actzip codecs               what there is to choose from\n"
                "  actzip report report.json   the table of a report that Report.to_json() wrote\n"
                "  actzip bench --help         measurements of training\n\n"
-               "* runs the C++ program, which 'make build' in actzip's source builds, and pip does not. It is looked for\n"
-               "  in ./build/bin and on PATH; the environment variable ACTZIP_PROGRAM names another place.\n\n"
+               "* runs the C++ program, which 'make build' in actzip's source builds, and pip does not. It is\n"
+               "  looked for in ./build/bin and on PATH; the variable ACTZIP_PROGRAM names another place.\n\n"
                "'actzip COMMAND --help' explains a command.")
     parser.add_argument("--version", action="version", version=f"actzip {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

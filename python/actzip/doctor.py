@@ -72,7 +72,8 @@ def check_cuda(backends: dict, torch_cuda: str | None, is_available: bool) -> Fi
 
 def check_step(device: str) -> Finding:
     """A small step of training: `exact` must give torch's gradients, the default must come near them with less kept."""
-    topic, advice = f"{device.upper()} step", "this is a fault of actzip or of the machine: please report it with this output"
+    topic = f"{device.upper()} step"
+    advice = "this is a fault of actzip or of the machine: please report it with this output"
     try:
         with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)

@@ -9,14 +9,15 @@ def report_text(report: Report) -> str:
     name_width = max([4, *(len(site.site) for site in report.sites)])
     shape_width = max([5, *(len(_shape(site)) for site in report.sites)])
 
-    def line(name: str, shape: str, dtype: str, codec: str, before: str, after: str, variances: str, reason: str) -> str:
+    def line(name: str, shape: str, dtype: str, codec: str, before: str, after: str, variances: str, why: str) -> str:
         return (f"{name:<{name_width}}  {shape:<{shape_width}}  {dtype:<4}  {codec:<14}  {before:>10}  {after:>10}  "
-                f"{variances if report.plan else ''}{reason}\n")
+                f"{variances if report.plan else ''}{why}\n")
 
     lines = [line("site", "shape", "type", "kept as", "before", "after", _two("sensitivity", "variance"), "why")]
     lines += [
-        line(site.site, _shape(site), site.dtype, site.codec, bytes_text(site.bytes_before), bytes_text(site.bytes_after),
-             _two(_number(site.sensitivity), _number(site.variance)), site.reason + _samples(site.sample_bits))
+        line(site.site, _shape(site), site.dtype, site.codec, bytes_text(site.bytes_before),
+             bytes_text(site.bytes_after), _two(_number(site.sensitivity), _number(site.variance)),
+             site.reason + _samples(site.sample_bits))
         for site in report.sites]
     return "".join(lines) + _summary(report)
 
@@ -36,7 +37,8 @@ def _summary(report: Report) -> str:
     ratio = report.bytes_before / report.bytes_after if report.bytes_after else 0.0
     level = f", run as '{report.runs_as}' without its host part" if report.runs_as else ""
     text = (f"preset '{report.preset}'{level}, step {report.steps}: {'would keep' if report.dry else 'kept'} "
-            f"{bytes_text(report.bytes_after)} instead of {bytes_text(report.bytes_before)} ({ratio:.1f} times smaller)\n")
+            f"{bytes_text(report.bytes_after)} instead of {bytes_text(report.bytes_before)} "
+            f"({ratio:.1f} times smaller)\n")
     if report.plan:
         text += _plan(report.plan)
     if known := report.sample_statistics:
@@ -49,8 +51,8 @@ def _summary(report: Report) -> str:
 def _plan(plan: PlanReport) -> str:
     if plan.plans == 0:
         return f"no plan yet for {plan.budget_bits:g} bits on average: the table decides\n"
-    text = (f"plan {plan.plans}: {plan.average_bits:.2f} bits on average of {plan.budget_bits:g}; variance of the gradient, "
-            f"by its square: {_variance('predicted', plan.predicted_variance)}")
+    text = (f"plan {plan.plans}: {plan.average_bits:.2f} bits on average of {plan.budget_bits:g}; variance of the "
+            f"gradient, by its square: {_variance('predicted', plan.predicted_variance)}")
     if plan.measured_variance is not None:
         text += _variance(", measured", plan.measured_variance)
     text += _variance(", its own over batches", plan.gradient_variance) + "\n"

@@ -62,8 +62,8 @@ def built(folder, sdist):
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "unpacked", filter="data")
     source = next((folder / "unpacked").iterdir())
-    log = run(sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder / "wheels", ".",
-              cwd=source, env={"CCACHE_BASEDIR": str(source), "CCACHE_NOHASHDIR": "1"})
+    log = run(sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder / "wheels",
+              ".", cwd=source, env={"CCACHE_BASEDIR": str(source), "CCACHE_NOHASHDIR": "1"})
     return next((folder / "wheels").glob("actzip-*.whl")), log
 
 
@@ -73,7 +73,8 @@ def environment(folder, built):
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     site = next((folder / "venv/lib").glob("python*/site-packages"))
     (site / "torch_of_the_test.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
-    run(sys.executable, "-m", "pip", "--python", folder / "venv/bin/python", "install", "--no-deps", "--no-index", built[0])
+    run(sys.executable, "-m", "pip", "--python", folder / "venv/bin/python", "install", "--no-deps", "--no-index",
+        built[0])
     return folder / "venv"
 
 
@@ -121,6 +122,7 @@ def test_another_torch_is_refused_with_what_to_do(environment, tmp_path):
     shutil.copytree(site / "actzip", tmp_path / "actzip", symlinks=True)
     (tmp_path / "actzip/_built_for.py").write_text('TORCH = "2.11.0"\n')
     shutil.copy(site / "actzip_script.py", tmp_path)
-    done = subprocess.run([environment / "bin/python", tmp_path / "actzip_script.py", "doctor"], capture_output=True, text=True)
+    done = subprocess.run([environment / "bin/python", tmp_path / "actzip_script.py", "doctor"], capture_output=True,
+                          text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "actzip was built against torch 2.11.0" in done.stderr and "install actzip again" in done.stderr

@@ -25,11 +25,11 @@ def make_torch(folder, cuda="None"):
     """What setup.py and CMake look for in a torch."""
     (folder / "include/ATen").mkdir(parents=True)
     (folder / "__init__.py").touch()
-    (folder / "version.py").write_text(f"__version__ = '2.13.0'\ncuda: Optional[str] = {cuda}\nhip: Optional[str] = None\n")
+    (folder / "version.py").write_text(f"__version__ = '2.13.0'\ncuda: str | None = {cuda}\nhip: str | None = None\n")
     return folder
 
 
-# ---- compile jobs -----------------------------------------------------------------------------------------------------
+# ---- compile jobs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cores, free_gib, environment, expected", [
@@ -57,7 +57,7 @@ def test_free_memory_is_what_the_kernel_calls_available(setup_py):
     assert setup_py.available_bytes("MemTotal:   100 kB\n") is None
 
 
-# ---- which torch ------------------------------------------------------------------------------------------------------
+# ---- which torch -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def environment_with_torch(tmp_path):
 def test_torch_is_found_though_the_build_is_isolated(setup_py, environment_with_torch, tmp_path, monkeypatch):
     hiding = tmp_path / "hiding"  # as pip does it
     hiding.mkdir()
-    (hiding / "sitecustomize.py").write_text("import sys\nsys.path = [p for p in sys.path if 'site-packages' not in p]\n")
+    (hiding / "sitecustomize.py").write_text("import sys\nsys.path = [p for p in sys.path if 'site-' not in p]\n")
     monkeypatch.setenv("PYTHONPATH", str(hiding))
     found = setup_py.torch_of(environment_with_torch / "bin/python")
     assert found == next(environment_with_torch.glob("lib/python*/site-packages/torch"))
@@ -129,7 +129,7 @@ def test_options_of_the_user_come_last_and_may_hold_blanks(setup_py, tmp_path):
     assert arguments[-2:] == ["-DACTZIP_CUDA=ON", "-DCMAKE_CXX_FLAGS=-O2 -g"]
 
 
-# ---- what is missing --------------------------------------------------------------------------------------------------
+# ---- what is missing -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tools, extra, expected", [
