@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from . import _C
+from . import _C
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,20 +91,18 @@ class Report:
     sites: tuple[SiteReport, ...]
     plan: PlanReport | None  #: of a session that adapts
     sample_statistics: SampleStatistics | None  #: of one that knows gradients by sample
-    text: str = dataclasses.field(repr=False)  #: with every site: ``to_text(all=True)``
-    _short_text: str = dataclasses.field(repr=False)
 
     @classmethod
-    def _of(cls, core: _C.Session) -> Report:
-        fields = json.loads(core.report_json())
+    def from_json(cls, text: str) -> Report:
+        """The report that ``to_json()`` of Python or C++ wrote."""
+        fields = json.loads(text)
         sites = tuple(
             SiteReport(**{**site, "shape": tuple(site["shape"]),
                           "sample_bits": site["sample_bits"] and SampleBits(**site["sample_bits"])})
             for site in fields.pop("sites"))
         plan, statistics = fields.pop("plan"), fields.pop("sample_statistics")
         return cls(sites=sites, plan=plan and PlanReport(**plan),
-                   sample_statistics=statistics and SampleStatistics(**statistics),
-                   text=core.report_text(all=True).rstrip(), _short_text=core.report_text().rstrip(), **fields)
+                   sample_statistics=statistics and SampleStatistics(**statistics), **fields)
 
     @property
     def ratio(self) -> float:
@@ -121,9 +117,7 @@ class Report:
 
     def to_dict(self) -> dict:
         """The report as plain Python values."""
-        fields = dataclasses.asdict(self)
-        del fields["text"], fields["_short_text"]
-        return fields
+        return dataclasses.asdict(self)
 
     def to_json(self) -> str:
         """The report as JSON text."""
@@ -135,7 +129,12 @@ class Report:
         Without ``all``, parameters, small tensors and all but the 20 sites that keep the most bytes are left out, and
         the last line says how many that are; with it, every site is there, in the order of the step.
         """
-        return self.text if all else self._short_text
+        return _C.report_text(self.to_dict(), all).rstrip()
+
+    @property
+    def text(self) -> str:
+        """``to_text(all=True)``."""
+        return self.to_text(all=True)
 
     def __str__(self) -> str:
         return self.to_text()

@@ -208,7 +208,7 @@ class Session:
 
     def report(self) -> Report:
         """What the last step kept, by site."""
-        return Report._of(self._core)
+        return Report.from_json(self._core.report_json())
 
     @property
     def live_bytes(self) -> int:

@@ -185,7 +185,7 @@ def test_layers_without_a_session_have_steps_by_themselves():
     session = actzip._C.default_session()
     for _ in range(5):
         loss = second(second(first(torch.randn(64, 64)))).sum()
-        names = actzip.Report._of(session)
+        names = actzip.Report.from_json(session.report_json())
         loss.backward()
     sites = [site.site for site in names.sites]
     assert len(sites) == 3 and sites[2] == f"{sites[1]} #1", sites

@@ -5,11 +5,13 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "actzip/backend.hpp"
 #include "actzip/error.hpp"
 #include "actzip/levels.hpp"
 #include "actzip/policy.hpp"
@@ -20,6 +22,7 @@
 #include "engine.hpp"
 #include "layers.hpp"
 #include "python_objects.hpp"
+#include "reports.hpp"
 #include "scopes.hpp"
 
 namespace py = pybind11;
@@ -162,6 +165,45 @@ std::vector<py::dict> level_table() {
   return table;
 }
 
+py::dict variant_fields(const CodecInfo& info, const CodecSpec& spec) {
+  using namespace py::literals;  // NOLINT(google-build-using-namespace)
+  const Traits has = traits(spec);
+  return py::dict(
+      "spec"_a = to_string(spec), "bits"_a = code_bits(spec, info.encodes.front()),
+      "expected_rel_sq_error"_a = expected_error(spec),
+      "traits"_a = py::dict("exact"_a = has.exact, "byte_equal"_a = has.byte_equal, "unbiased"_a = has.unbiased,
+                            "keeps_zeros"_a = has.keeps_zeros, "keeps_signs"_a = has.keeps_signs));
+}
+
+/// The registry: what `actzip codecs --json` prints of each codec.
+std::vector<py::dict> codec_table() {
+  using namespace py::literals;  // NOLINT(google-build-using-namespace)
+  const auto names = [](std::span<const DType> dtypes) {
+    std::vector<std::string> list;
+    for (const DType dtype : dtypes) list.emplace_back(to_string(dtype));
+    return list;
+  };
+  std::vector<py::dict> table;
+  for (const CodecInfo& info : codecs()) {
+    std::vector<py::dict> variants;
+    for (const CodecSpec& spec : info.variants) variants.push_back(variant_fields(info, spec));
+    table.push_back(py::dict("name"_a = info.name, "summary"_a = info.summary, "grammar"_a = info.grammar,
+                             "encodes"_a = names(info.encodes), "decodes"_a = names(info.decodes),
+                             "variants"_a = variants));
+  }
+  return table;
+}
+
+/// What this build and this machine can run, as actzip/backend.hpp tells it.
+py::dict backends() {
+  using namespace py::literals;  // NOLINT(google-build-using-namespace)
+  std::vector<std::string> levels;
+  for (const CpuLevel level : cpu_levels()) levels.emplace_back(to_string(level));
+  const CudaStatus cuda = cuda_status();
+  return py::dict("cpu_levels"_a = levels, "cpu_level"_a = to_string(cpu_level()), "cuda_built"_a = cuda.built,
+                  "cuda_problem"_a = cuda.problem);
+}
+
 }  // namespace
 }  // namespace actzip::torch
 
@@ -170,6 +212,7 @@ PYBIND11_MODULE(_C, module) {
   install_engine();
   set_python_side({.session_of = &resolve_hook, .forget_exception = &clear_exception});
   module.attr("version") = ACTZIP_VERSION_STRING;
+  module.attr("format_version") = actzip::kFormatVersion;
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
@@ -227,7 +270,10 @@ PYBIND11_MODULE(_C, module) {
   module.def("take_apart", &take_apart_by, py::arg("tensor"), py::arg("codec"), py::arg("seed"));
   module.def("policy_rows", &policy_rows);
   module.def("levels", &level_table);
+  module.def("codecs", &codec_table);
+  module.def("backends", &backends);
   bind_layers(module);
+  bind_reports(module);
   module.def("expected_error",
              [](const std::string& codec) { return actzip::expected_error(actzip::parse_spec(codec)); });
 }

@@ -1,0 +1,117 @@
+#include "reports.hpp"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actzip/report.hpp"
+
+namespace py = pybind11;
+
+namespace actzip::torch {
+
+namespace {
+
+/// Reads the values of one of Python's dicts, whose keys are the names of C++'s fields.
+class Fields {
+ public:
+  explicit Fields(const py::handle& dict) : dict_(py::cast<py::dict>(dict)) {}
+
+  template <class T>
+  void read(const char* name, T& value) const {
+    value = dict_[name].cast<T>();
+  }
+
+  /// None stays none.
+  template <class T>
+  std::optional<T> part(const char* name, T (*make)(const Fields&)) const {
+    const py::object value = dict_[name];
+    return value.is_none() ? std::nullopt : std::optional<T>(make(Fields(value)));
+  }
+
+  [[nodiscard]] py::object at(const char* name) const { return dict_[name]; }
+
+ private:
+  py::dict dict_;
+};
+
+SampleBits sample_bits_from(const Fields& fields) {
+  SampleBits bits;
+  fields.read("samples", bits.samples);
+  fields.read("fewest", bits.fewest);
+  fields.read("mean", bits.mean);
+  fields.read("most", bits.most);
+  fields.read("error", bits.error);
+  return bits;
+}
+
+SampleStatistics statistics_from(const Fields& fields) {
+  SampleStatistics statistics;
+  fields.read("samples", statistics.samples);
+  fields.read("bytes", statistics.bytes);
+  return statistics;
+}
+
+PlanReport plan_from(const Fields& fields) {
+  PlanReport plan;
+  fields.read("budget_bits", plan.budget_bits);
+  fields.read("average_bits", plan.average_bits);
+  fields.read("plans", plan.plans);
+  fields.read("predicted_variance", plan.predicted_variance);
+  fields.read("measured_variance", plan.measured_variance);
+  fields.read("gradient_variance", plan.gradient_variance);
+  return plan;
+}
+
+Cause cause_from(const std::string& text) {
+  for (const Cause cause : {Cause::parameter, Cause::small, Cause::type, Cause::rule, Cause::policy}) {
+    if (text == to_string(cause)) return cause;
+  }
+  return Cause::none;
+}
+
+SiteReport site_from(const Fields& fields) {
+  SiteReport site;
+  fields.read("site", site.site);
+  fields.read("codec", site.codec);
+  fields.read("bytes_before", site.bytes_before);
+  fields.read("bytes_after", site.bytes_after);
+  fields.read("reason", site.reason);
+  fields.read("sensitivity", site.sensitivity);
+  fields.read("variance", site.variance);
+  site.shape = Shape::contiguous(fields.at("shape").cast<std::vector<std::int64_t>>());
+  site.dtype = parse_dtype(fields.at("dtype").cast<std::string>());
+  site.sample_bits = fields.part("sample_bits", &sample_bits_from);
+  site.cause = cause_from(fields.at("cause").cast<std::string>());
+  return site;
+}
+
+Report report_from(const Fields& fields) {
+  Report report;
+  fields.read("preset", report.preset);
+  fields.read("runs_as", report.runs_as);
+  fields.read("dry", report.dry);
+  fields.read("steps", report.steps);
+  fields.read("bytes_before", report.bytes_before);
+  fields.read("bytes_after", report.bytes_after);
+  fields.read("index_overflow", report.index_overflow);
+  report.plan = fields.part("plan", &plan_from);
+  report.sample_statistics = fields.part("sample_statistics", &statistics_from);
+  for (const py::handle site : fields.at("sites")) report.sites.push_back(site_from(Fields(site)));
+  return report;
+}
+
+}  // namespace
+
+void bind_reports(py::module_& module) {
+  module.def(
+      "report_text", [](const py::dict& report, bool all) { return report_from(Fields(report)).to_text(all); },
+      py::arg("report"), py::arg("all"));
+}
+
+}  // namespace actzip::torch

@@ -1,0 +1,10 @@
+// The text of a report that Python holds as plain values, a saved one for instance.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace actzip::torch {
+
+void bind_reports(pybind11::module_& module);
+
+}  // namespace actzip::torch
