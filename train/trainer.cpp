@@ -252,9 +252,9 @@ std::string Trainer::held_text() const {
 }
 
 std::string Trainer::place_text() const {
-  return fmt::format("{} epoch {}/{}  step {}/{}", bar(static_cast<double>(progress_.step) / static_cast<double>(steps_)),
-                     (progress_.step - 1) / steps_of_epoch_ + 1, (steps_ - 1) / steps_of_epoch_ + 1, progress_.step,
-                     steps_);
+  return fmt::format(
+      "{} epoch {}/{}  step {}/{}", bar(static_cast<double>(progress_.step) / static_cast<double>(steps_)),
+      (progress_.step - 1) / steps_of_epoch_ + 1, (steps_ - 1) / steps_of_epoch_ + 1, progress_.step, steps_);
 }
 
 /// False if the loss is not finite.

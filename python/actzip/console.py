@@ -109,8 +109,15 @@ def run_report(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_demo(arguments: Sequence[str]) -> int:
+    from .demo import main as demo
+
+    return demo(list(arguments[1:]))
+
+
 #: Given the command line as it is, options and --help too.
 HANDED_OVER = {
+    "demo": (run_demo, "Train a small ResNet, plain and compressed, and compare."),
     "plan": (run_program, "Choose bits for each site within a budget. *"),
     "train": (run_program, "Train a network on LibTorch. *"),
     "dataset": (run_program, "Look at data sets, and convert them. *"),
@@ -123,6 +130,7 @@ def make_parser() -> argparse.ArgumentParser:
         "actzip", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Compressed activations for training: a look at this installation, codecs, reports, benchmarks.",
         epilog="examples:\n"
+               "  actzip demo                 a minute of training, plain and compressed side by side\n"
                "  actzip doctor               what works here, and what to do about the rest\n"
                "  actzip codecs               what there is to choose from\n"
                "  actzip report report.json   the table of a report that Report.to_json() wrote\n"

@@ -12,7 +12,9 @@ import multiprocessing
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -63,11 +65,12 @@ class Residual(nn.Module):
 
 
 def small_resnet() -> nn.Module:
+    """About a ResNet-20: three stages of three blocks, the image halved between them."""
     layers: list[nn.Module] = []
     channels = 3
-    for width in (32, 64, 128):
+    for width in (16, 32, 64):
         layers += [nn.Conv2d(channels, width, 3, padding=1, stride=1 if channels == 3 else 2, bias=False),
-                   nn.BatchNorm2d(width), nn.ReLU(), Residual(width)]
+                   nn.BatchNorm2d(width), nn.ReLU(), Residual(width), Residual(width), Residual(width)]
         channels = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, len(SHAPES)))
 
@@ -83,11 +86,12 @@ class Outcome:
 class Training:
     """One of the two. Knows how to make a step, and what it cost."""
 
-    def __init__(self, is_compressed: bool, device: str, batch: int) -> None:
+    def __init__(self, is_compressed: bool, device: str, steps: int, batch: int) -> None:
         torch.manual_seed(SEED)
         self.is_compressed, self.device, self.batch = is_compressed, device, batch
         self.model = small_resnet().to(device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 2e-3, weight_decay=1e-2)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=1e-2)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1e-2, total_steps=steps + 1)
         self.seconds: list[float] = []
 
     def loss(self, number: int) -> torch.Tensor:
@@ -104,6 +108,7 @@ class Training:
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.schedule.step()
         value = loss.item()
         self.seconds.append(time.perf_counter() - began)
         return value
@@ -132,9 +137,9 @@ class Training:
         return (guesses == labels).float().mean().item()
 
 
-def serve(pipe: Connection, is_compressed: bool, device: str, batch: int) -> None:
+def serve(pipe: Connection, is_compressed: bool, device: str, steps: int, batch: int) -> None:
     """A training's process: makes the steps that it is told to, then says what came of it."""
-    training = Training(is_compressed, device, batch)
+    training = Training(is_compressed, device, steps, batch)
     while (number := pipe.recv()) is not None:
         pipe.send(training.step(number))
     pipe.send(training.outcome())
@@ -145,23 +150,26 @@ def train_both(steps: int, batch: int, device: str) -> tuple[Outcome, Outcome]:
     pipes, processes = [], []
     for is_compressed in (False, True):
         ours, theirs = context.Pipe()
-        processes.append(context.Process(target=serve, args=(theirs, is_compressed, device, batch), daemon=True))
+        processes.append(context.Process(target=serve, args=(theirs, is_compressed, device, steps, batch), daemon=True))
         processes[-1].start()
         theirs.close()  # so that a process that dies is noticed, and not waited for
         pipes.append(ours)
     began = time.perf_counter()
-    for number in range(1, steps + 1):
-        losses = []
-        for pipe in pipes:
-            pipe.send(number)
-            losses.append(pipe.recv())
-        show_progress(number, steps, losses, time.perf_counter() - began)
-    for pipe in pipes:
-        pipe.send(None)
-    plain, compressed = (pipe.recv() for pipe in pipes)
+    try:
+        for number in range(1, steps + 1):
+            losses = [ask(pipe, number) for pipe in pipes]
+            show_progress(number, steps, losses, time.perf_counter() - began)
+        plain, compressed = (ask(pipe, None) for pipe in pipes)
+    except (EOFError, BrokenPipeError):
+        raise SystemExit("demo: a training ended before its time; what it wrote above says why") from None
     for process in processes:
         process.join()
     return plain, compressed
+
+
+def ask(pipe: Connection, number: int | None) -> Any:
+    pipe.send(number)
+    return pipe.recv()
 
 
 def show_progress(number: int, steps: int, losses: list[float], seconds: float) -> None:
@@ -186,13 +194,13 @@ def table(plain: Outcome, compressed: Outcome, device: str) -> str:
     return "\n".join(f"  {name:36}{left:>14}{right:>14}" for name, left, right in rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m actzip.demo", description="Train a small ResNet on generated images, "
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="actzip demo", description="Train a small ResNet on generated images, "
                                      "plain and with compressed activations, and compare.")
-    parser.add_argument("--steps", type=int, default=30, help="of each training (default: 30)")
+    parser.add_argument("--steps", type=int, default=40, help="of each training (default: 40)")
     parser.add_argument("--batch", type=int, default=256, help="images in a step (default: 256)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.steps < 1 or options.batch < 2:
         parser.error(f"--steps {options.steps} --batch {options.batch}: allowed are at least 1 step and 2 images")
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"the CPU, {torch.get_num_threads()} threads"

@@ -15,7 +15,7 @@ import actzip
 from actzip import console, doctor
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ["doctor", "codecs", "report", "plan", "train", "dataset", "bench"]
+COMMANDS = ["doctor", "codecs", "report", "demo", "plan", "train", "dataset", "bench"]
 
 
 @pytest.fixture

@@ -35,8 +35,10 @@ print(actzip.__file__)
 
 
 def run(*command, **options):
-    """Output and error output of a command that must succeed; no import path of this process reaches it."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """Output and error output of a command that must succeed; neither import paths of this process nor numbers of jobs
+    reach it."""
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("PYTHON") and name not in ("MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL")}
     done = subprocess.run([str(part) for part in command], env={**environment, **options.pop("env", {})}, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     assert done.returncode == 0, done.stdout[-10_000:]
@@ -81,14 +83,14 @@ def environment(folder, built):
 def test_the_sdist_holds_what_a_build_needs_and_nothing_else(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for part in ("adapters", "cmake", "include", "models", "src", "python/actzip"):
+    for part in ("adapters", "cmake", "include", "src", "python/actzip"):
         for path in (ROOT / part).rglob("*"):
             if path.suffix in (".hpp", ".cpp", ".cu", ".cuh", ".cmake", ".in", ".py", ".pyi") or path.name in (
                     "CMakeLists.txt", "py.typed"):
                 assert str(path.relative_to(ROOT)) in names
     assert {name.partition("/")[0] for name in names} - {""} == {
-        "CMakeLists.txt", "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "adapters", "bench", "cmake", "include",
-        "models", "pyproject.toml", "python", "setup.cfg", "setup.py", "src"}
+        "CMakeLists.txt", "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "adapters", "cmake", "include",
+        "pyproject.toml", "python", "setup.cfg", "setup.py", "src"}
 
 
 def test_the_wheel_holds_the_extension_and_the_torch_it_is_for(built):

@@ -117,7 +117,7 @@ def test_without_torch_the_message_says_what_to_do(setup_py, monkeypatch):
     assert "\n" not in str(failure.value)
 
 
-@pytest.mark.parametrize("cuda, expected", [("None", "OFF"), ("'13.0'", "AUTO")])
+@pytest.mark.parametrize("cuda, expected", [("None", "OFF"), ("'13.0'", "NVCC")])
 def test_kernels_are_built_only_for_a_torch_with_cuda(setup_py, tmp_path, cuda, expected):
     arguments = setup_py.cmake_arguments(tmp_path, make_torch(tmp_path / "torch", cuda), {})
     assert f"-DACTZIP_CUDA={expected}" in arguments and "-DACTZIP_WERROR=OFF" in arguments

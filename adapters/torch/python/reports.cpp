@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -75,6 +74,15 @@ Cause cause_from(const std::string& text) {
   return Cause::none;
 }
 
+/// The sizes alone: a report's text has no strides.
+Shape shape_from(const std::vector<std::int64_t>& sizes) {
+  if (sizes.size() > kMaxRank) throw py::value_error("a shape of " + std::to_string(sizes.size()) + " dimensions");
+  Shape shape;
+  shape.rank = static_cast<int>(sizes.size());
+  std::ranges::copy(sizes, shape.sizes.begin());
+  return shape;
+}
+
 SiteReport site_from(const Fields& fields) {
   SiteReport site;
   fields.read("site", site.site);
@@ -84,7 +92,7 @@ SiteReport site_from(const Fields& fields) {
   fields.read("reason", site.reason);
   fields.read("sensitivity", site.sensitivity);
   fields.read("variance", site.variance);
-  site.shape = Shape::contiguous(fields.at("shape").cast<std::vector<std::int64_t>>());
+  site.shape = shape_from(fields.at("shape").cast<std::vector<std::int64_t>>());
   site.dtype = parse_dtype(fields.at("dtype").cast<std::string>());
   site.sample_bits = fields.part("sample_bits", &sample_bits_from);
   site.cause = cause_from(fields.at("cause").cast<std::string>());
