@@ -160,6 +160,7 @@ def cmake_arguments(build: Path, torch: Path, environment: Mapping[str, str]) ->
     return [
         "-S", str(ROOT), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release", "-DACTZIP_WERROR=OFF",
         "-DACTZIP_TORCH=ON", "-DACTZIP_PYTHON_EXTENSION=ON", "-DACTZIP_TESTS=OFF", "-DACTZIP_CLI=OFF",
+        "-DACTZIP_MODELS=OFF",
         f"-DACTZIP_CUDA={'NVCC' if has_cuda(torch) else 'OFF'}",
         f"-DACTZIP_TORCH_DIR={torch}", f"-DPython3_EXECUTABLE={sys.executable}",
         *shlex.split(environment.get("ACTZIP_CMAKE_ARGS", "")),

@@ -139,7 +139,8 @@ def test_a_saved_report_prints_as_the_session_prints_it(capsys, tmp_path, option
     assert any(site.sample_bits for site in report.sites) == ("use_gradient" in options)
     for name, text in (("python.json", report.to_json()), ("core.json", session._core.report_json())):
         (tmp_path / name).write_text(text)
-        assert run(capsys, "report", tmp_path / name) == (0, str(report), "")
+        assert run(capsys, "report", tmp_path / name) == (0, f"{report}\n", "")
+        assert run(capsys, "report", "--all", tmp_path / name) == (0, f"{report.to_text(all=True)}\n", "")
 
 
 @pytest.mark.parametrize("text, what", [
@@ -160,7 +161,7 @@ def test_a_report_with_a_wrong_value_is_named(capsys, tmp_path):
     path = tmp_path / "report.json"
     path.write_text(json.dumps({**fields, "bytes_after": "many"}))
     status, _, errors = run(capsys, "report", path)
-    assert status == 1 and "holds a value that no report has" in errors
+    assert status == 1 and "holds a value that no report has: bytes_after is a str" in errors
 
 
 # ---- what the C++ program does ---------------------------------------------------------------------------------------

@@ -23,7 +23,19 @@ class Fields {
 
   template <class T>
   void read(const char* name, T& value) const {
-    value = dict_[name].cast<T>();
+    const py::object given = dict_[name];
+    try {
+      value = given.cast<T>();
+    } catch (const py::cast_error&) {
+      throw py::value_error(std::string(name) + " is a " + Py_TYPE(given.ptr())->tp_name);
+    }
+  }
+
+  template <class T>
+  [[nodiscard]] T get(const char* name) const {
+    T value;
+    read(name, value);
+    return value;
   }
 
   /// None stays none.
@@ -32,8 +44,6 @@ class Fields {
     const py::object value = dict_[name];
     return value.is_none() ? std::nullopt : std::optional<T>(make(Fields(value)));
   }
-
-  [[nodiscard]] py::object at(const char* name) const { return dict_[name]; }
 
  private:
   py::dict dict_;
@@ -92,10 +102,10 @@ SiteReport site_from(const Fields& fields) {
   fields.read("reason", site.reason);
   fields.read("sensitivity", site.sensitivity);
   fields.read("variance", site.variance);
-  site.shape = shape_from(fields.at("shape").cast<std::vector<std::int64_t>>());
-  site.dtype = parse_dtype(fields.at("dtype").cast<std::string>());
+  site.shape = shape_from(fields.get<std::vector<std::int64_t>>("shape"));
+  site.dtype = parse_dtype(fields.get<std::string>("dtype"));
   site.sample_bits = fields.part("sample_bits", &sample_bits_from);
-  site.cause = cause_from(fields.at("cause").cast<std::string>());
+  site.cause = cause_from(fields.get<std::string>("cause"));
   return site;
 }
 
@@ -110,7 +120,8 @@ Report report_from(const Fields& fields) {
   fields.read("index_overflow", report.index_overflow);
   report.plan = fields.part("plan", &plan_from);
   report.sample_statistics = fields.part("sample_statistics", &statistics_from);
-  for (const py::handle site : fields.at("sites")) report.sites.push_back(site_from(Fields(site)));
+  for (const py::object& site : fields.get<std::vector<py::object>>("sites"))
+    report.sites.push_back(site_from(Fields(site)));
   return report;
 }
 
