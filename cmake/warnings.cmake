@@ -1,7 +1,10 @@
 # Warnings for everything below this folder; errors unless ACTZIP_WERROR is off.
 set(actzip_warnings -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  list(APPEND actzip_warnings -Wshadow -Wno-sign-conversion)  # g++ does not count the latter to -Wconversion
+  list(APPEND actzip_warnings -Wno-sign-conversion)  # g++ does not count it to -Wconversion
+  if(NOT CMAKE_UNITY_BUILD)
+    list(APPEND actzip_warnings -Wshadow)  # looks at the names of all sources in a batch
+  endif()
 else()
   list(APPEND actzip_warnings -Wshadow=local)  # a constructor's parameter may be called like the member it sets
   if(CMAKE_UNITY_BUILD)
