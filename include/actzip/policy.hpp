@@ -19,6 +19,7 @@ namespace actzip {
 /// What one row of the table does with a tensor.
 enum class Treatment : std::uint8_t {
   as_is,             ///< kept as it is
+  foreign,           ///< the same, but for a preset that has one codec for everything
   exactly,           ///< the same, and no rule changes it: a kernel relies on its very memory
   shape_only,        ///< backward asks for its shape alone: nothing is kept
   codec,             ///< the row's codec
@@ -39,7 +40,7 @@ enum class Treatment : std::uint8_t {
 
 /// Names are the operator's without overload, and without namespace if it is the framework's own ("addmm"; but
 /// "torchvision::roi_align"). Lists are separated by spaces, and a name that ends in '*' stands for all of the
-/// framework's own that begin so.
+/// framework's own that begin so; "*::*" for all that are not its own.
 struct PolicyRow {
   std::string_view operators;
   std::string_view slots;

@@ -36,6 +36,7 @@ std::string with_result(std::string site, std::string_view slot) {
 /// Names of other libraries have a namespace, and are known by their whole name alone: "max_pool*" is not for
 /// "max_pools::any".
 bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern == "*::*") return name.find("::") != std::string_view::npos;
   if (!pattern.ends_with('*')) return name == pattern;
   const std::string_view start = pattern.substr(0, pattern.size() - 1);
   return start.empty() || (name.starts_with(start) && name.find("::") == std::string_view::npos);
@@ -254,6 +255,9 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
     case Treatment::scaled_mask:
       if (uniform_) break;
       return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};
+    case Treatment::foreign:
+      if (uniform_) break;
+      return as_is(row.reason);
     case Treatment::codec_if_large:
       if (elems < kLargeElems) return as_is("small, and its gradient is sensitive");
       break;

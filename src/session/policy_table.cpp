@@ -122,6 +122,9 @@ constinit const std::array kRows = {
               Treatment::index,
               {},
               "positions along one dimension"},
+    // Few bits would do for most of what they save. But an additive mask or a log-sum-exp in few bits is a gradient
+    // that points elsewhere, or NaN, and nothing tells them apart.
+    PolicyRow{"*::*", "*", Treatment::foreign, {}, "only the author of this function knows what it is saved for"},
     PolicyRow{"*", "*", Treatment::pointwise, kFourBits, "an operator that the policy does not know"},
 };
 

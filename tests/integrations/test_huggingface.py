@@ -83,7 +83,7 @@ def test_trl(tmp_path):
 
 
 def test_trl_without_what_the_page_sets(tmp_path):
-    """Blocks are computed again, so that nothing in them is kept; and the loss gets 4 bits."""
+    """Blocks are computed again, so that nothing in them is kept."""
     names = trl_names(actzip, tmp_path)
     handle = actzip.attach(names["model"])
     names["SFTTrainer"](model=names["model"], args=names["SFTConfig"](**names["options"]),
@@ -91,7 +91,7 @@ def test_trl_without_what_the_page_sets(tmp_path):
     codecs = {site.site: site.codec for site in handle.report().sites}
     assert not [site for site in codecs if "silu" in site]
     assert codecs["model: unknown.aux0"] == codecs["model: unknown.aux0 #1"] == "rotated:4"  # inputs of the two blocks
-    assert codecs["Function::ChunkedLogProbFunction.argument0"] == "rotated:4"
+    assert codecs["Function::ChunkedLogProbFunction.argument0"] == "as is"
 
 
 def adapted_names(package, model):

@@ -1,5 +1,7 @@
 """An operator is known by namespace, name, overload and kind; what only bears the name of one of torch's is not it."""
 
+import math
+
 import actzip
 import pytest
 import torch
@@ -113,3 +115,46 @@ def test_dropout_is_torchs_own():
             return torch.autograd.grad(ctx.result, ctx.inner, gradient)[0]
 
     assert torch.equal(gradient(dropout.apply), gradient(dropout.apply, actzip.Session(**EXACT)))
+
+
+class MaskedSoftmax(torch.autograd.Function):
+    """Saves its additive mask, as an attention written by hand may."""
+
+    @staticmethod
+    def forward(ctx, x, mask):
+        ctx.save_for_backward(x, mask)
+        return (x + mask).softmax(-1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, mask = ctx.saved_tensors
+        y = (x + mask).softmax(-1)
+        return y * (gradient - (gradient * y).sum(-1, keepdim=True)), None
+
+
+@pytest.mark.parametrize("options", [{}, {"bits": 8}, {"adapt": "layer"}, {"preset": "division"}], ids=str)
+@pytest.mark.parametrize("low", [-math.inf, torch.finfo(torch.float32).min, -1e9])
+def test_what_functions_save_is_left_alone(low, options):
+    """Only their authors know what it is for."""
+    x = torch.randn(64, 64, requires_grad=True)
+    mask = torch.full((64, 64), low).triu(1)
+    weight = torch.randn(64, 64)
+
+    def gradient(session):
+        with session:
+            loss = (MaskedSoftmax.apply(x * 2, mask) * weight).sum()
+        return torch.autograd.grad(loss, x)[0]
+
+    session = actzip.Session(min_numel=0, rules={"mul.*": "none"}, **options)
+    assert torch.equal(gradient(torch.enable_grad()), gradient(session))
+    sites = [site for site in session.report().sites if site.op == "Function::MaskedSoftmax"]
+    assert len(sites) == 2 and {site.codec for site in sites} == {"as is"}
+
+
+def test_a_rule_compresses_what_a_function_saves():
+    session = actzip.Session(min_numel=0, rules={"Function::MaskedSoftmax.argument0": "rotated:4"})
+    x = torch.randn(64, 64, requires_grad=True)
+    with session:
+        MaskedSoftmax.apply(x * 2, torch.zeros(64, 64)).sum().backward()
+    codecs = {site.slot: site.codec for site in session.report().sites if site.op == "Function::MaskedSoftmax"}
+    assert codecs == {"argument0": "rotated:4", "argument1": "as is"}

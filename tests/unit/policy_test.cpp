@@ -41,7 +41,9 @@ TEST(Policy, OperatorsOfOtherLibrariesAreNotTakenForTheFrameworksOwn) {
   const Policy policy;
   for (const std::string_view op :
        {"mylib::relu", "relu::relu", "max_pools::max_pool2d", "convolution::x", "Function::relu"}) {
-    EXPECT_EQ(&policy.row(op, "self"), &policy_table().back()) << op;
+    EXPECT_EQ(policy.row(op, "self").treatment, Treatment::foreign) << op;
+    EXPECT_EQ(choose(policy, op, "self").keep, Keep::as_is) << op;
+    EXPECT_EQ(spec_of(choose(Policy("affine:2"), op, "self")), "affine:2") << op;
   }
   EXPECT_EQ(policy.row("torchvision::roi_align", "rois").reason, "positions in an image");
 }
