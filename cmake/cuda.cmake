@@ -14,6 +14,12 @@ if(ACTZIP_NVIDIA_SMI)
   string(REGEX MATCHALL "[0-9]+\\.[0-9]+" actzip_gpus "${capabilities}")
   list(TRANSFORM actzip_gpus REPLACE "\\." "")
   list(REMOVE_DUPLICATES actzip_gpus)
+  # Kernels use bf16 products and reductions over a warp, which came with 8.0.
+  set(found ${actzip_gpus})
+  list(FILTER actzip_gpus EXCLUDE REGEX "^[5-7].$")
+  if(found AND NOT actzip_gpus)
+    message(WARNING "this machine's GPU has compute capability ${found}; actzip's kernels need 80 or newer and are left out")
+  endif()
 endif()
 
 if(NOT ACTZIP_CUDA STREQUAL "OFF" AND NOT (ACTZIP_CUDA STREQUAL "AUTO" AND NOT actzip_gpus))
