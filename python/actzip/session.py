@@ -169,7 +169,7 @@ class Session:
         return self._model and self._model()
 
     def _begin_layers(self) -> None:
-        """Begins a step of layers that keep for themselves; inside a scope that has happened."""
+        """Begins a step of layers that compress their own activations; inside a scope that has happened."""
         self._prepare()
         _C.begin_step(self._core)
         self._has_begun()
