@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "actzip/error.hpp"
-#include "actzip/registry.hpp"
+#include "actzip/report.hpp"
 #include "actzip/spec.hpp"
 #include "data/shallow_json.hpp"
 
@@ -70,24 +70,18 @@ std::optional<double> sensitivity_of(const Json& site) {
   return found->get<double>();
 }
 
-/// Whether this is the text of a codec. Else it is a word for another way of keeping: "as is", "shared", "recomputed".
-/// Sessions may find further ones; all that a plan needs to know of them is their bytes.
-bool names_a_codec(std::string_view text) {
-  return text.find(':') != std::string_view::npos ||
-         std::ranges::find(codecs(), text, &CodecInfo::name) != codecs().end();
-}
-
-/// The spec that a site's values are kept with; none for words such as "as is", and for codecs that are no trade-off.
-std::optional<CodecSpec> value_codec(const std::string& codec) {
-  if (!names_a_codec(codec)) return std::nullopt;
-  const CodecSpec spec = parse_spec(codec);
+/// The spec that a site's values are kept with; none where nothing is encoded, and for codecs that are no trade-off.
+/// Sessions may find further kinds; all that a plan needs to know of them is their bytes.
+std::optional<CodecSpec> value_codec(const Json& site) {
+  if (member<std::string>(site, "kind") != to_string(SiteKind::encoded)) return std::nullopt;
+  const CodecSpec spec = parse_spec(member<std::string>(site, "codec"));
   const bool trades = std::holds_alternative<Rotated>(spec) || std::holds_alternative<Affine>(spec);
   return trades ? std::optional(spec) : std::nullopt;
 }
 
 void add_site(const Json& site, ReportFile& report) {
   if (!site.is_object()) fail("it is no object");
-  const auto spec = value_codec(member<std::string>(site, "codec"));
+  const auto spec = value_codec(site);
   if (!spec) {
     ++report.other_sites;
     report.other_bytes += bytes_member(site, "bytes_after");

@@ -17,5 +17,6 @@
 #include "actzip/spec.hpp"          // IWYU pragma: export
 #include "actzip/stream.hpp"        // IWYU pragma: export
 #include "actzip/types.hpp"         // IWYU pragma: export
+#include "actzip/use.hpp"           // IWYU pragma: export
 #include "actzip/version.hpp"       // IWYU pragma: export
 #include "actzip/view.hpp"          // IWYU pragma: export

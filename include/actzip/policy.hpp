@@ -1,4 +1,4 @@
-// What becomes of a saved tensor, decided from the operator that saves it. The rows are data:
+// What becomes of a saved tensor, decided from what its gradient needs of it. The rows are data:
 // src/session/policy_table.cpp.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include "actzip/interval.hpp"
 #include "actzip/spec.hpp"
 #include "actzip/types.hpp"
+#include "actzip/use.hpp"
 #include "actzip/view.hpp"
 
 namespace actzip {
@@ -38,12 +39,9 @@ enum class Treatment : std::uint8_t {
   ruled,             ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
 };
 
-/// Names are the operator's without overload, and without namespace if it is the framework's own ("addmm"; but
-/// "torchvision::roi_align"). Lists are separated by spaces, and a name that ends in '*' stands for all of the
-/// framework's own that begin so; "*::*" for all that are not its own.
+/// What is done with tensors of one use.
 struct PolicyRow {
-  std::string_view operators;
-  std::string_view slots;
+  Use use;
   Treatment treatment;
   CodecSpec spec;  ///< for the codec treatments
   std::string_view reason;
@@ -66,15 +64,28 @@ inline constexpr std::int64_t kBroadcast = 64;
 
 /// What a user asks for at some sites, before the table is asked.
 struct Rule {
-  /// For fnmatch(3), against "operator.slot" and against the whole name of the site, "layers.0: mm.self": "gelu.*" is
-  /// an operator, "layers.0: *" what the module itself saves, "layers.0[.:]*" that and everything inside it.
+  /// For fnmatch(3), against "operator.slot" and against the whole name of the site, "layers.0: linear.input": "gelu.*"
+  /// is an operator, "layers.0: *" what the module itself saves, "layers.0[.:]*" that and everything inside it. A
+  /// pattern that begins with "use:" goes against the use instead: "use:linear_*".
   std::string sites;
   /// Text of a codec for the values they keep, also where the table keeps them exactly; masks, indices and shapes stay
   /// what they are. Or "none", also written "as is": not compressed. Or "default": what the table says.
   std::string keep;
 };
 
-/// All rows of the default policy; the first that matches holds. The last matches everything.
+/// A place in the step where a tensor is saved. Stable from step to step.
+struct SiteKey {
+  std::string_view module;  ///< path of the module, "" if not known
+  std::string_view op;      ///< without overload, with the namespace of other libraries: "linear", "mylib::linear"
+  std::string_view slot;    ///< name of the argument, "result" for an output, "aux0"... for outputs without gradient
+  int ordinal = 0;          ///< how often the same three came before in this step
+  Use use = Use::unknown;   ///< of the operator and slot, by the adapter's table
+};
+
+/// "layers.0: linear.input", with " #1" and so on for repetitions.
+std::string site_name(const SiteKey& key);
+
+/// All rows of the default policy, one for each use, in the order of uses.
 std::span<const PolicyRow> policy_table();
 
 /// What the arguments of the saving operator say about a tensor; an adapter fills in what it knows.
@@ -128,7 +139,7 @@ class Policy {
                   std::span<const Rule> rules = {}, CodecFamily family = std::nullopt);
 
   /// The row for a site; it does not change, so keep it with the site. Valid as long as the policy.
-  [[nodiscard]] const PolicyRow& row(std::string_view op, std::string_view slot, const std::string& site = {}) const;
+  [[nodiscard]] const PolicyRow& row(const SiteKey& site) const;
 
   /// What is done with one tensor of that site. A `dual` that is chosen fits the shape; where it cannot, the tensor is
   /// kept as it is, or under `division` with `all` as by default.
@@ -146,7 +157,7 @@ class Policy {
                                     const OperatorFacts& facts) const;
   [[nodiscard]] Choice choose_by_table(const PolicyRow& row, DType dtype, std::int64_t elems,
                                        const OperatorFacts& facts) const;
-  [[nodiscard]] const OwnRow* rule_for(std::string_view op, std::string_view slot, const std::string& site) const;
+  [[nodiscard]] const OwnRow* rule_for(const SiteKey& site) const;
   [[nodiscard]] bool recomputes(const PolicyRow& row) const;
   [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 

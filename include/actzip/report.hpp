@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actzip/types.hpp"
+#include "actzip/use.hpp"
 #include "actzip/view.hpp"
 
 namespace actzip {
@@ -28,6 +29,19 @@ struct SampleStatistics {
   std::size_t bytes = 0;  ///< that it takes on the device
 };
 
+/// What became of a saved tensor.
+enum class SiteKind : std::uint8_t {
+  as_is,       ///< kept as it is; `cause` says why
+  shape_only,  ///< backward asks for its shape alone
+  recomputed,  ///< its operator runs again in backward
+  shared,      ///< another site keeps the same memory: `kept_by`
+  derived,     ///< computed from what another site keeps: `kept_by`
+  encoded,     ///< by `codec`
+};
+
+/// "as is", "shape only", "recomputed", "shared", "derived", "encoded".
+std::string_view to_string(SiteKind kind) noexcept;
+
 /// Why a tensor is kept as it is, in a word; `reason` says more.
 enum class Cause : std::uint8_t {
   none,       ///< it is not
@@ -43,14 +57,17 @@ std::string_view to_string(Cause cause) noexcept;
 
 /// One place of the step where tensors are saved.
 struct SiteReport {
-  std::string site;    ///< "layers.0.conv1: convolution.input", "#1" and so on for repetitions
-  std::string module;  ///< "" where no model is known
-  std::string op;      ///< "convolution"
-  std::string slot;    ///< "input"
-  int ordinal = 0;     ///< how often the same module, operator and slot came before in the step
-  Shape shape;         ///< of the last tensor
+  std::string site;        ///< "layers.0.conv1: convolution.input", "#1" and so on for repetitions
+  std::string module;      ///< "" where no model is known
+  std::string op;          ///< "convolution"
+  std::string slot;        ///< "input"
+  int ordinal = 0;         ///< how often the same module, operator and slot came before in the step
+  Use use = Use::unknown;  ///< what its gradient needs of it
+  Shape shape;             ///< of the last tensor
   DType dtype = DType::f32;
-  std::string codec;             ///< "rotated:2"; "as is", "shape only", "shared"
+  SiteKind kind = SiteKind::as_is;
+  std::string codec;             ///< for people: "rotated:2" if it is encoded, else the word for its kind
+  std::string kept_by;           ///< if shared or derived: the site that keeps it
   std::size_t bytes_before = 0;  ///< what the framework would keep for it; 0 if something else keeps it anyway
   std::size_t bytes_after = 0;   ///< what is kept
   std::string reason;

@@ -1,7 +1,7 @@
 // What is kept between forward and backward. An adapter tells the session about each tensor that its framework saves;
 // the session decides, encodes, shares, and later restores.
 //
-//   SiteId site = session.site({"layers.0", "addmm", "mat1", 0});
+//   SiteId site = session.site({"layers.0", "linear", "input", 0, Use::linear_input});
 //   Kept kept = session.keep(site, saved, stream, memory);        // forward
 //   Allocation values = restore(kept, stream, memory);            // backward, any thread, as often as wanted
 //
@@ -51,14 +51,6 @@ struct SessionOptions {
   /// wherever these would take the usual one. "": rotated, and affine:8:nearest.
   std::string codec = {};
   int max_bits = 0;  ///< the most that a plan gives a site; 0: no limit, a site may stay as it is
-};
-
-/// A place in the step where a tensor is saved. Stable from step to step.
-struct SiteKey {
-  std::string_view module;  ///< path of the module, "" if not known
-  std::string_view op;      ///< without overload, with the namespace of other libraries: "addmm", "mylib::addmm"
-  std::string_view slot;    ///< name of the argument, "result" for an output, "aux0"... for outputs without gradient
-  int ordinal = 0;          ///< how often the same three came before in this step
 };
 
 struct SiteId {

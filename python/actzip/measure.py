@@ -23,9 +23,8 @@ MOST_STEPS = 18
 #: How often a session is asked for an observation before it gives it, on whatever device.
 PATIENCE = 4
 
-#: operator.slot of what enters linearly: noise there reaches the gradients of its own layer's parameters alone.
-LINEAR = {"addmm.mat1", "mm.self", "linear.input", "convolution.input", "cudnn_convolution.input",
-          "mkldnn_convolution.input", "convolution_overrideable.input"}
+#: Uses of what enters linearly: noise there reaches the gradients of its own layer's parameters alone.
+LINEAR = {"linear_input", "convolution_input"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,7 @@ def error_of(keeper: SiteReport) -> float:
     """Relative squared error of what a site keeps."""
     if keeper.sample_bits is not None:
         return keeper.sample_bits.error
-    return 0.0 if keeper.codec == "as is" else _C.expected_error(keeper.codec)
+    return _C.expected_error(keeper.codec) if keeper.kind == "encoded" else 0.0
 
 
 def holdings(report: Report) -> list[Holding]:
@@ -60,9 +59,9 @@ def holdings(report: Report) -> list[Holding]:
     kept = [site for site in report.sites if site.sensitivity is not None]
     sharing: dict[str, list[SiteReport]] = defaultdict(list)
     for site in report.sites:
-        if site.codec in ("shared", "derived"):
-            sharing[site.reason.removeprefix("kept by ")].append(site)
-    return [Holding(site, tuple(s for s in (site, *sharing[site.site]) if s.op not in ("relu", "relu_")))
+        if site.kept_by:
+            sharing[site.kept_by].append(site)
+    return [Holding(site, tuple(s for s in (site, *sharing[site.site]) if s.use != "sign"))
             for site in kept]
 
 
@@ -136,7 +135,7 @@ def own_parameters(holding: Holding, model: torch.nn.Module, readers: Counter[st
     """The parameters whose gradients alone feel noise in this holding; none if others may."""
     names = []
     for site in holding.readers:
-        if f"{site.op}.{site.slot}" not in LINEAR or readers[site.module] != 1:
+        if site.use not in LINEAR or readers[site.module] != 1:
             return []
         own = [name for name, _ in model.get_submodule(site.module).named_parameters(recurse=False)]
         if not own:

@@ -37,9 +37,12 @@ class SiteReport:
     op: str
     slot: str
     ordinal: int
+    use: str  #: what its gradient needs of it: "linear_input", "sign", ...
     shape: tuple[int, ...]
     dtype: str
-    codec: str  #: "rotated:2", or "as is", "shape only", "recomputed", "shared", "derived"
+    kind: str  #: "encoded", "shared", "derived", "recomputed", "shape only" or "as is"
+    codec: str  #: for people: "rotated:2" if it is encoded, else its kind
+    kept_by: str  #: the site that keeps it, if it is shared or derived
     bytes_before: int  #: what torch would keep; 0 if something else keeps it anyway
     bytes_after: int
     reason: str

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from . import _C
 from .report import Report
 from .session import Session
 from .unchanged import unchanged
@@ -108,10 +109,8 @@ def verify(
 
 def _lossy_sites(report: Report) -> list[str]:
     """Those kept by a codec that changes values, or sharing what such a site keeps."""
-    lossless = ("as is", "shape only", "recomputed", "mask", "index", "copy")
-    lossy = [site.site for site in report.sites if site.codec not in ("shared", "derived") and not site.codec.startswith(lossless)]
-    sharing = {f"kept by {name}" for name in lossy}
-    return [site.site for site in report.sites if site.site in lossy or site.reason in sharing]
+    lossy = {site.site for site in report.sites if site.kind == "encoded" and _C.expected_error(site.codec) > 0}
+    return [site.site for site in report.sites if site.site in lossy or site.kept_by in lossy]
 
 
 class _Errors:

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "actzip/error.hpp"
-#include "session/operator_names.hpp"
 
 namespace actzip {
 
@@ -100,14 +99,6 @@ std::string codec_for(double bits) {
   throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} for layers alone (allowed: 1, 2, 3, 4, 8)", bits));
 }
 
-void add_rules(std::vector<Rule>& rules, std::string_view operators, const std::string& codec) {
-  while (!operators.empty()) {
-    const std::size_t end = std::min(operators.find(' '), operators.size());
-    rules.push_back({fmt::format("{}.*", operators.substr(0, end)), codec});
-    operators.remove_prefix(std::min(end + 1, operators.size()));
-  }
-}
-
 std::string names_of(std::string_view family) {
   std::string names;
   for (const Level& level : kLevels) {
@@ -142,8 +133,7 @@ SessionOptions written_out(SessionOptions options) {
     return options;
   }
   options.bits.reset();
-  add_rules(options.rules, session::kConvolutions, codec_for(bits));
-  add_rules(options.rules, session::kLinear, codec_for(bits));
+  for (const char* uses : {"use:convolution_*", "use:linear_*"}) options.rules.push_back({uses, codec_for(bits)});
   return options;
 }
 

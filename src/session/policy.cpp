@@ -23,33 +23,18 @@ constexpr std::string_view kDivisionAllowed = "division[:1..8][:stochastic|dithe
 constexpr std::string_view kAll = ":all";
 constexpr std::string_view kResult = "result";
 
+/// A pattern that begins so is for uses.
+constexpr std::string_view kForUses = "use:";
+
 /// A rule keeps the result, so that the operator need not run again for the rest.
 constinit const PolicyRow kBesideKeptResult{
-    "*", "*", Treatment::exactly, {}, "its operator's result is kept by a rule"};
+    Use::attention_statistics, Treatment::exactly, {}, "its operator's result is kept by a rule"};
 
-/// The name of the site that the same call has for its result.
-std::string with_result(std::string site, std::string_view slot) {
-  const std::size_t at = site.rfind(slot);
-  return at == std::string::npos ? site : site.replace(at, slot.size(), kResult);
-}
-
-/// Names of other libraries have a namespace, and are known by their whole name alone: "max_pool*" is not for
-/// "max_pools::any".
-bool matches(std::string_view name, std::string_view pattern) {
-  if (pattern == "*::*") return name.find("::") != std::string_view::npos;
-  if (!pattern.ends_with('*')) return name == pattern;
-  const std::string_view start = pattern.substr(0, pattern.size() - 1);
-  return start.empty() || (name.starts_with(start) && name.find("::") == std::string_view::npos);
-}
-
-/// Whether `name` is in a list of patterns separated by spaces.
-bool in_list(std::string_view name, std::string_view patterns) {
-  while (!patterns.empty()) {
-    const std::size_t end = std::min(patterns.find(' '), patterns.size());
-    if (matches(name, patterns.substr(0, end))) return true;
-    patterns.remove_prefix(std::min(end + 1, patterns.size()));
-  }
-  return false;
+/// The site that the same call has for its result.
+SiteKey site_of_result(SiteKey site) {
+  site.slot = kResult;
+  site.use = Use::attention_result;
+  return site;
 }
 
 bool is_integer(DType dtype) {
@@ -71,8 +56,7 @@ bool keeps_no_values(const PolicyRow& row) {
 }
 
 PolicyRow ruled_row(CodecSpec spec) {
-  return {
-      .operators = "*", .slots = "*", .treatment = Treatment::ruled, .spec = spec, .reason = "a rule of the session"};
+  return {.use = Use::unknown, .treatment = Treatment::ruled, .spec = spec, .reason = "a rule of the session"};
 }
 
 /// Reads a codec that keeps floating values. `what` names the option in messages.
@@ -110,9 +94,26 @@ Dual parse_division(std::string_view preset, std::string_view rest) {
   return spec;
 }
 
+/// Names of uses that a pattern can meet, for a message.
+std::string use_names() {
+  std::string names;
+  for (const Use use : all_uses()) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(use));
+  return names;
+}
+
+/// Whether `pattern`, without its prefix, matches any use at all.
+bool matches_a_use(const std::string& pattern) {
+  return std::ranges::any_of(
+      all_uses(), [&](Use use) { return ::fnmatch(pattern.c_str(), std::string(to_string(use)).c_str(), 0) == 0; });
+}
+
 std::optional<PolicyRow> row_of(const Rule& rule) {
   if (rule.sites.empty()) {
     throw Error(ErrorCode::invalid_spec, "session: a rule for no sites (allowed: a pattern such as gelu.*)");
+  }
+  if (rule.sites.starts_with(kForUses) && !matches_a_use(rule.sites.substr(kForUses.size()))) {
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: a rule for '{}', which no use is called (allowed: {})", rule.sites, use_names()));
   }
   if (rule.keep == "default") return std::nullopt;
   if (rule.keep == "none" || rule.keep == "as is") return ruled_row(Copy{});
@@ -137,6 +138,14 @@ Choice choose_interval(const PolicyRow& row, DType dtype, const OperatorFacts& f
 }
 
 }  // namespace
+
+std::string site_name(const SiteKey& key) {
+  std::string name;
+  if (!key.module.empty()) name = fmt::format("{}: ", key.module);
+  name += fmt::format("{}.{}", key.op, key.slot);
+  if (key.ordinal > 0) name += fmt::format(" #{}", key.ordinal);
+  return name;
+}
 
 CodecFamily parse_family(std::string_view text) {
   if (text.empty()) return std::nullopt;
@@ -188,26 +197,26 @@ Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<cons
   uniform_ = parse_values(fmt::format("preset '{}'", preset), preset, kPresets);
 }
 
-const PolicyRow& Policy::row(std::string_view op, std::string_view slot, const std::string& site) const {
-  const auto rows = policy_table();
-  const auto found = std::ranges::find_if(
-      rows, [&](const PolicyRow& row) { return in_list(op, row.operators) && in_list(slot, row.slots); });
-  const PolicyRow& own = found == rows.end() ? rows.back() : *found;
+const PolicyRow& Policy::row(const SiteKey& site) const {
+  const PolicyRow& own = policy_table()[static_cast<std::size_t>(site.use)];
   if (own.treatment == Treatment::exactly) return own;
   const bool goes_with_result = own.treatment == Treatment::again_or_exactly;
-  const OwnRow* const rule =
-      goes_with_result ? rule_for(op, kResult, with_result(site, slot)) : rule_for(op, slot, site);
+  const OwnRow* const rule = rule_for(goes_with_result ? site_of_result(site) : site);
   if (rule == nullptr || !rule->row) return own;
   if (goes_with_result) return kBesideKeptResult;
   const bool is_codec = !std::holds_alternative<Copy>(rule->row->spec);
   return is_codec && keeps_no_values(own) ? own : *rule->row;
 }
 
-const Policy::OwnRow* Policy::rule_for(std::string_view op, std::string_view slot, const std::string& site) const {
-  const std::string place = fmt::format("{}.{}", op, slot);
+const Policy::OwnRow* Policy::rule_for(const SiteKey& site) const {
+  if (rules_.empty()) return nullptr;
+  const std::string place = fmt::format("{}.{}", site.op, site.slot);
+  const std::string name = site_name(site);
+  const std::string use = fmt::format("{}{}", kForUses, to_string(site.use));
   const auto found = std::ranges::find_if(rules_, [&](const OwnRow& candidate) {
     const char* const pattern = candidate.sites.c_str();
-    return ::fnmatch(pattern, place.c_str(), 0) == 0 || ::fnmatch(pattern, site.c_str(), 0) == 0;
+    if (candidate.sites.starts_with(kForUses)) return ::fnmatch(pattern, use.c_str(), 0) == 0;
+    return ::fnmatch(pattern, place.c_str(), 0) == 0 || ::fnmatch(pattern, name.c_str(), 0) == 0;
   });
   return found == rules_.end() ? nullptr : &*found;
 }

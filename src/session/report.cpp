@@ -68,6 +68,10 @@ std::string json_statistics(const std::optional<SampleStatistics>& statistics) {
   return fmt::format(R"({{"samples": {}, "bytes": {}}})", statistics->samples, statistics->bytes);
 }
 
+std::string reason_text(const SiteReport& site) {
+  return site.kept_by.empty() ? site.reason : fmt::format("kept by {}", site.kept_by);
+}
+
 std::string samples_text(const std::optional<SampleBits>& bits) {
   if (!bits) return "";
   return fmt::format("; {} samples with {} to {} bits, {:.2f} on average", bits->samples, bits->fewest, bits->most,
@@ -95,12 +99,12 @@ std::string json_site(const SiteReport& site) {
   std::string sizes;
   for (int d = 0; d < site.shape.rank; ++d) sizes += fmt::format("{}{}", d == 0 ? "" : ", ", site.shape.sizes[d]);
   return fmt::format(
-      R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "shape": [{}], "dtype": "{}", )"
-      R"("codec": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}, "cause": "{}"}})",
+      R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "use": "{}", "shape": [{}], "dtype": "{}", )"
+      R"("kind": "{}", "codec": {}, "kept_by": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}, "cause": "{}"}})",
       json_string(site.site), json_string(site.module), json_string(site.op), json_string(site.slot), site.ordinal,
-      sizes, to_string(site.dtype), json_string(site.codec), site.bytes_before, site.bytes_after,
-      json_string(site.reason), site.saves, json_number(site.sensitivity), json_number(site.variance),
-      json_samples(site.sample_bits), to_string(site.cause));
+      to_string(site.use), sizes, to_string(site.dtype), to_string(site.kind), json_string(site.codec),
+      json_string(site.kept_by), site.bytes_before, site.bytes_after, json_string(site.reason), site.saves,
+      json_number(site.sensitivity), json_number(site.variance), json_samples(site.sample_bits), to_string(site.cause));
 }
 
 /// Rows of the short table.
@@ -175,7 +179,7 @@ std::string table_text(const std::vector<const SiteReport*>& rows, bool with_var
     text +=
         line(site->site, shape_text(site->shape), to_string(site->dtype), site->codec, bytes_text(site->bytes_before),
              bytes_text(site->bytes_after), two(number(site->sensitivity), number(site->variance)),
-             site->reason + samples_text(site->sample_bits));
+             reason_text(*site) + samples_text(site->sample_bits));
   }
   return text;
 }
@@ -193,6 +197,18 @@ std::string hidden_text(const Report& report, const std::vector<const SiteReport
 }
 
 }  // namespace
+
+std::string_view to_string(SiteKind kind) noexcept {
+  switch (kind) {
+    case SiteKind::as_is: break;
+    case SiteKind::shape_only: return "shape only";
+    case SiteKind::recomputed: return "recomputed";
+    case SiteKind::shared: return "shared";
+    case SiteKind::derived: return "derived";
+    case SiteKind::encoded: return "encoded";
+  }
+  return "as is";
+}
 
 std::string_view to_string(Cause cause) noexcept {
   switch (cause) {

@@ -22,14 +22,6 @@ namespace {
 /// Bytes of a tensor kept as it is, below which it costs more to find it again than to keep it twice.
 constexpr std::size_t kWorthSharing = 4096;
 
-std::string name_of(const SiteKey& key) {
-  std::string name;
-  if (!key.module.empty()) name = fmt::format("{}: ", key.module);
-  name += fmt::format("{}.{}", key.op, key.slot);
-  if (key.ordinal > 0) name += fmt::format(" #{}", key.ordinal);
-  return name;
-}
-
 std::size_t tensor_bytes(const SavedTensor& tensor) {
   if (tensor.role != Role::activation) return tensor.bytes;
   return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
@@ -136,8 +128,11 @@ SiteId State::site(const SiteKey& key) {
 
 /// Requires the mutex.
 SiteId State::make_site(const SiteKey& key) {
-  std::string name = name_of(key);
-  if (const auto known = site_by_name_.find(name); known != site_by_name_.end()) return known->second;
+  std::string name = actzip::site_name(key);
+  if (const auto known = site_by_name_.find(name); known != site_by_name_.end()) {
+    learn_use(sites_[known->second.value], key);
+    return known->second;
+  }
   Site& site = sites_.emplace_back();
   try {
     site.id = SiteId{static_cast<std::uint32_t>(sites_.size() - 1)};
@@ -146,13 +141,20 @@ SiteId State::make_site(const SiteKey& key) {
     site.slot = key.slot;
     site.ordinal = key.ordinal;
     site.name = std::move(name);
-    site.row = &policy_.row(key.op, key.slot, site.name);
+    learn_use(site, key);
     site_by_name_.emplace(site.name, site.id);
   } catch (...) {
     sites_.pop_back();  // half a site would be found by its number
     throw;
   }
   return site.id;
+}
+
+/// A site that was loaded has learned bits, and waits for its adapter to say what it is used for.
+void State::learn_use(Site& site, const SiteKey& key) const {
+  if (site.row != nullptr && site.use == key.use) return;
+  site.row = &policy_.row(key);
+  site.use = key.use;
 }
 
 Site& State::site_at(SiteId id) {
@@ -230,7 +232,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
     const Blob* blob = source != nullptr ? source->blob.get() : nullptr;
     kept = keep_memory(site, tensor, choice, {stream, memory, blob}, outcome);
   }
-  if (outcome.kind == Outcome::Kind::as_is) outcome.cause = cause_of(site, tensor);
+  if (outcome.kind == SiteKind::as_is) outcome.cause = cause_of(site, tensor);
   record(site, tensor, outcome, kept, may_plan);
   kept.by_sample = kept.blob && kept.blob->contents().segments.total_bits != 0;
   if (may_plan && !kept.as_mask) kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
@@ -250,19 +252,19 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   const Want want = want_of(choice);
   const Found found = shared.find(keys, want);
   if (choice.keep == Keep::shape_only) {
-    outcome.kind = Outcome::Kind::shape_only;
+    outcome.kind = SiteKind::shape_only;
     outcome.before = found.blob ? 0 : bytes;
     return {.how = options_.dry ? Keep::as_is : Keep::shape_only};
   }
   if (choice.keep == Keep::recomputed) {
-    outcome.kind = Outcome::Kind::recomputed;
+    outcome.kind = SiteKind::recomputed;
     outcome.before = found.blob || found.weaker != nullptr ? 0 : bytes;
     return {.how = options_.dry ? Keep::as_is : Keep::recomputed, .mark = mark_of(site, std::move(keys), want)};
   }
   if (found.blob) {
     const Blob::Contents& have = found.blob->contents();
-    outcome.kind = Outcome::Kind::shared;
-    outcome.shared_with = have.site;
+    outcome.kind = SiteKind::shared;
+    outcome.kept_by = have.site;
     return {.how = have.how,
             .as_mask = have.how == Keep::encoded && asks_for_plane(choice, *found.blob),
             .blob = found.blob};
@@ -273,8 +275,8 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   const Want of_source = after_relu && !adaptation_.is_on() ? without_plane(want) : want;
   const Blob* source = want.how == Keep::encoded ? target.source : nullptr;
   if (source != nullptr && serves(source->have, of_source)) {
-    outcome.kind = Outcome::Kind::derived;
-    outcome.shared_with = &source->site->name;
+    outcome.kind = SiteKind::derived;
+    outcome.kept_by = &source->site->name;
     return derived_from(*source, site, std::move(keys), {want.how, want.spec, after_relu});
   }
   outcome.after = bytes;
@@ -283,7 +285,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   if (have.how != want.how) outcome.reason = "as a later saver of the same memory asks";
   std::shared_ptr<Blob> blob;
   if (have.how == Keep::encoded) {
-    outcome.kind = Outcome::Kind::encoded;
+    outcome.kind = SiteKind::encoded;
     outcome.spec = have.spec;
     const Segments segments = segments_for(site, tensor, have.spec);
     outcome.samples = segments.total_bits != 0 ? segments.count : 0;

@@ -21,10 +21,9 @@ namespace actzip::session {
 
 /// What was done with one saved tensor. Texts are literals: a save makes none.
 struct Outcome {
-  enum class Kind : std::uint8_t { as_is, shape_only, recomputed, shared, derived, encoded };
-  Kind kind = Kind::as_is;
-  CodecSpec spec = Copy{};                   ///< if encoded
-  const std::string* shared_with = nullptr;  ///< the name of the site that keeps it, or what it is derived from
+  SiteKind kind = SiteKind::as_is;
+  CodecSpec spec = Copy{};               ///< if encoded
+  const std::string* kept_by = nullptr;  ///< the name of the site that keeps it, or what it is derived from
   std::size_t before = 0;
   std::size_t after = 0;
   std::string_view reason;
@@ -32,7 +31,7 @@ struct Outcome {
   std::int64_t samples = 0;   ///< with bits of their own
 };
 
-/// Names and row never change once it is made; the rest is guarded by the state's mutex.
+/// Names, use and row never change once an adapter has asked for it; the rest is guarded by the state's mutex.
 struct Site {
   std::string module;
   std::string op;
@@ -40,7 +39,8 @@ struct Site {
   int ordinal = 0;
   std::string name;
   SiteId id;
-  const PolicyRow* row = nullptr;
+  Use use = Use::unknown;
+  const PolicyRow* row = nullptr;  ///< null in a site that was loaded, until its adapter asks for it
 
   std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
   std::optional<Want> planned;  ///< instead of what the policy says
@@ -129,6 +129,7 @@ class State : public std::enable_shared_from_this<State> {
  private:
   [[nodiscard]] Site& site_at(SiteId id);
   SiteId make_site(const SiteKey& key);
+  void learn_use(Site& site, const SiteKey& key) const;
   /// What is done with one tensor, and whether a plan may say so.
   struct Decision {
     Choice choice;

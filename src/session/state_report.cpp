@@ -1,6 +1,4 @@
 // What a session says about its last step.
-#include <fmt/format.h>
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,15 +12,7 @@ namespace actzip::session {
 namespace {
 
 std::string codec_text(const Outcome& outcome) {
-  switch (outcome.kind) {
-    case Outcome::Kind::as_is: return "as is";
-    case Outcome::Kind::shape_only: return "shape only";
-    case Outcome::Kind::recomputed: return "recomputed";
-    case Outcome::Kind::shared: return "shared";
-    case Outcome::Kind::derived: return "derived";
-    case Outcome::Kind::encoded: break;
-  }
-  return to_string(outcome.spec);
+  return outcome.kind == SiteKind::encoded ? to_string(outcome.spec) : std::string(to_string(outcome.kind));
 }
 
 /// As far as the device has said.
@@ -45,7 +35,7 @@ void State::add_variance(const Site& keeper, SiteReport& row) const {
       row.sensitivity = row.sensitivity.value_or(0.0) + *site->sensitivity;
   }
   if (!row.sensitivity) return;
-  const bool is_exact = keeper.last.kind != Outcome::Kind::encoded;
+  const bool is_exact = keeper.last.kind != SiteKind::encoded;
   const double error = row.sample_bits ? row.sample_bits->error : expected_error(keeper.last.spec);
   row.variance = is_exact ? 0.0 : *row.sensitivity * error;
 }
@@ -68,9 +58,12 @@ Report State::report() {
                    .op = site->op,
                    .slot = site->slot,
                    .ordinal = site->ordinal,
+                   .use = site->use,
                    .shape = site->shape,
                    .dtype = site->dtype,
+                   .kind = site->last.kind,
                    .codec = codec_text(site->last),
+                   .kept_by = site->last.kept_by != nullptr ? *site->last.kept_by : std::string(),
                    .bytes_before = site->last.before,
                    .bytes_after = site->last.after,
                    .reason = std::string(site->last.reason),
@@ -78,7 +71,6 @@ Report State::report() {
                    .cause = site->last.cause};
     if (site->last.samples > 0) row.sample_bits = sample_bits(*site);
     add_variance(*site, row);
-    if (site->last.shared_with != nullptr) row.reason = fmt::format("kept by {}", *site->last.shared_with);
     report.bytes_before += row.bytes_before;
     report.bytes_after += row.bytes_after;
     report.sites.push_back(std::move(row));

@@ -79,16 +79,6 @@ def test_a_relu_is_no_row_of_values():
     assert row.operators == "convolution.input" and set(row.codecs) == {"rotated:2", "rotated:2:mask"}
 
 
-@pytest.mark.parametrize(("op", "slot", "reason"), [
-    ("addmm", "mat1", "enters linearly"), ("softmax.bmm", "mat2", "v of attention: enters linearly"),
-    ("max_pool2d_with_indices", "aux0", "positions in the input's window"),
-    ("native_layer_norm", "input", "input of a norm"),
-    ("nobody_knows", "self", "an operator that the policy does not know"),
-])
-def test_the_first_row_that_matches(op, slot, reason):
-    assert actzip._C.policy_rows()[sensitivity.policy_row(op, slot)][2] == reason
-
-
 class Recorded:
     """Stands for a session that loses nothing, and notes what was asked for."""
 

@@ -57,7 +57,7 @@ Seeds text_seeds() {
   std::vector<std::string> packed_tables;
   for (const std::string& table : tables) packed_tables.push_back(packed(table));
   const std::string site =
-      R"({"site": "a: mm.self", "codec": "rotated:2:mask", "dtype": "bf16", "shape": [4, 256], "bytes_before": 2048, )"
+      R"({"site": "a: mm.self", "kind": "encoded", "codec": "rotated:2:mask", "dtype": "bf16", "shape": [4, 256], "bytes_before": 2048, )"
       R"("bytes_after": 300, "sensitivity": 0.5})";
   return {
       {"graph_fuzzer", {joined({nodes, "0\t1\n1 0\n3 3\n3\t0\n"})}},
@@ -70,8 +70,8 @@ Seeds text_seeds() {
         R"("evaluations_since_best": 0, "seconds": 0.25, "examples": 30, "options": {"--lr": "0.1"}, )"
         R"("data": "3 nodes", "session": "actzip session 1\n"})"}},
       {"report_fuzzer",
-       {R"({"sites": [)" + site + R"(, {"codec": "recomputed", "bytes_after": 0}, )" +
-        R"({"codec": "affine:4", "site": "b", "dtype": "f32", "shape": [9, 7], "bytes_before": 0}]})"}},
+       {R"({"sites": [)" + site + R"(, {"kind": "recomputed", "bytes_after": 0}, )" +
+        R"({"kind": "encoded", "codec": "affine:4", "site": "b", "dtype": "f32", "shape": [9, 7], "bytes_before": 0}]})"}},
       {"session_fuzzer",
        {"actzip session 1\n12\t8\t3\n3\t1\t2\t1.5\t0.25\t-\t0.5\n"
         "a.b\tmm\tself\t0\t3 0 rotated:2\t-\t0.125\t0\t3\nc\trelu\tresult\t1\t-\t3 1 rotated:1:mask\t-\t1\t3\n"}}};

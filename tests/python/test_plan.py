@@ -7,18 +7,18 @@ import pytest
 from test_cli import run
 
 SITES = [
-    {"site": "conv1: convolution.input", "shape": [64, 16, 32, 32], "codec": "rotated:2", "sensitivity": 50.0},
-    {"site": "conv2: convolution.input", "shape": [64, 16, 32, 32], "codec": "rotated:2:mask", "sensitivity": 2.0},
-    {"site": "fc <&>: addmm.mat1", "shape": [64, 4096], "codec": "affine:8:nearest", "sensitivity": 0.001},
+    {"site": "conv1: convolution.input", "shape": [64, 16, 32, 32], "kind": "encoded", "codec": "rotated:2", "sensitivity": 50.0},
+    {"site": "conv2: convolution.input", "shape": [64, 16, 32, 32], "kind": "encoded", "codec": "rotated:2:mask", "sensitivity": 2.0},
+    {"site": "fc <&>: addmm.mat1", "shape": [64, 4096], "kind": "encoded", "codec": "affine:8:nearest", "sensitivity": 0.001},
 ]
 OTHERS = [
-    {"site": "relu.result", "shape": [64, 4096], "codec": "mask", "bytes_after": 32768},
-    {"site": "conv1: relu.result", "shape": [64, 4096], "codec": "shared", "bytes_after": 0},
-    {"site": "norm: aux0", "shape": [64], "codec": "as is", "bytes_after": 256},
-    {"site": "attention.result", "shape": [64, 64], "codec": "recomputed", "bytes_after": 0},
-    {"site": "conv3: convolution.input", "shape": [64, 64], "codec": "derived", "bytes_after": 0},
-    {"site": "view.self", "shape": [64, 64], "codec": "shape only", "bytes_after": 0},
-    {"site": "new.self", "shape": [64, 64], "codec": "a word of later sessions", "bytes_after": 0},
+    {"site": "relu.result", "shape": [64, 4096], "kind": "encoded", "codec": "mask", "bytes_after": 32768},
+    {"site": "conv1: relu.result", "shape": [64, 4096], "kind": "shared", "bytes_after": 0},
+    {"site": "norm: aux0", "shape": [64], "kind": "as is", "bytes_after": 256},
+    {"site": "attention.result", "shape": [64, 64], "kind": "recomputed", "bytes_after": 0},
+    {"site": "conv3: convolution.input", "shape": [64, 64], "kind": "derived", "bytes_after": 0},
+    {"site": "view.self", "shape": [64, 64], "kind": "shape only", "bytes_after": 0},
+    {"site": "new.self", "shape": [64, 64], "kind": "a word of later sessions", "bytes_after": 0},
 ]
 
 
@@ -92,7 +92,7 @@ def test_sites_without_sensitivity_get_the_mean_and_the_output_says_so(tmp_path)
 
 
 def test_without_any_sensitivity_bits_are_uniform(tmp_path):
-    sites = [{key: site[key] for key in ("site", "shape", "codec")} for site in SITES]
+    sites = [{key: site[key] for key in ("site", "shape", "kind", "codec")} for site in SITES]
     plan = plan_of(write_report(tmp_path, sites), "--bits", 2)
     assert {site["bits"] for site in plan["sites"]} == {2}
     assert plan["variance"] == pytest.approx(plan["uniform_variance"])
@@ -147,11 +147,11 @@ def test_wrong_usage_is_explained_with_status_2(args, says):
         ('{"sites": 3}', "no list 'sites'"),
         ('{"sites": []}', "nothing to plan"),
         ('{"sites": [3]}', "site 0: it is no object"),
-        ('{"sites": [{}]}', "site 0: 'codec' is missing"),
-        ('{"sites": [{"codec": "zip:2"}]}', "'zip'"),
-        ('{"sites": [{"codec": "rotated"}]}', "'site' is missing"),
-        ('{"sites": [{"codec": "mask", "bytes_after": -1}]}', "'bytes_after' is -1"),
-        ('{"sites": [{"codec": "mask", "bytes_after": 18446744073709551615}]}', "(allowed: 0 to 2^54 bytes)"),
+        ('{"sites": [{}]}', "site 0: 'kind' is missing"),
+        ('{"sites": [{"kind": "encoded", "codec": "zip:2"}]}', "'zip'"),
+        ('{"sites": [{"kind": "encoded", "codec": "rotated"}]}', "'site' is missing"),
+        ('{"sites": [{"kind": "encoded", "codec": "mask", "bytes_after": -1}]}', "'bytes_after' is -1"),
+        ('{"sites": [{"kind": "encoded", "codec": "mask", "bytes_after": 18446744073709551615}]}', "(allowed: 0 to 2^54 bytes)"),
         ('{"sites": [{"codec": ' + "[" * 200000 + "]" * 200000 + "}]}", "nested deeper than 64"),
         ('{"sites": [' + '{"a":' * 200000 + "1" + "}" * 200000 + "]}", "nested deeper than 64"),
     ],

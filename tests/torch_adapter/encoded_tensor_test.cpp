@@ -1,6 +1,6 @@
 // Tensors that stand for what was kept, as torch's operators meet them. On the CPU no kernel takes the bytes: each is
 // decoded, and gives what it gives with the decoded values.
-#include "encoded_tensor.hpp"
+#include "encoded/encoded_tensor.hpp"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "encoded_backward.hpp"
+#include "encoded/encoded_backward.hpp"
 
 namespace actzip::torch {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "actzip/torch.hpp"
-#include "engine.hpp"
-#include "operators.hpp"
+#include "hooks/engine.hpp"
+#include "observe/running_operators.hpp"
 
 namespace actzip::torch {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "actzip/error.hpp"
-#include "session_impl.hpp"
+#include "session/session_impl.hpp"
 
 namespace actzip::torch {
 namespace {

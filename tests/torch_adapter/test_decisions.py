@@ -23,7 +23,7 @@ LEFT_OUT = ("parameter", "small")
 
 
 def line(site):
-    return f"{site.site} | {site.codec} | {site.bytes_before} -> {site.bytes_after}"
+    return f"{site.site} | {site.use} | {site.codec} | {site.bytes_before} -> {site.bytes_after}"
 
 
 def decisions(loss, session):
@@ -75,14 +75,14 @@ def vision(name, batch, **sizes):
 
 
 def every_operator():
-    """Of torch's own list; operator.slot and codec, whatever the shape."""
+    """Of torch's own list; operator.slot, use and codec, whatever the shape."""
     found = set()
     for op in test_operators.OPERATORS:
         samples = op.sample_inputs_func(op, "cpu", torch.float32, True)
         for sample in itertools.islice(samples, test_operators.SAMPLES):
             session = actzip.Session(min_elems=0)
             test_operators.gradients(op, sample, session)
-            found |= {f"{site.op}.{site.slot} | {site.codec}" for site in session.report().sites
+            found |= {f"{site.op}.{site.slot} | {site.use} | {site.codec}" for site in session.report().sites
                       if site.cause != "parameter" and not site.codec.startswith(("index", "mask:", "shared"))}
     return sorted(found)
 

@@ -45,7 +45,7 @@ def test_a_convolution_after_batch_norm_and_relu(inplace):
     sites = sites_of(model)
     elems = 8 * 16 * 16 * 16
     assert sites["conv2: convolution.input"].codec == "derived"
-    assert sites["conv2: convolution.input"].reason == "kept by norm: batch_norm.input"
+    assert sites["conv2: convolution.input"].kept_by == "norm: batch_norm.input"
     # a bit more than it keeps for itself, since the zeros of a ReLU would have been exact
     assert sites["norm: batch_norm.input"].codec == "rotated:3"
     assert sites["relu: relu.result"].codec == "mask"

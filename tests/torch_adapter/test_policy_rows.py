@@ -1,5 +1,4 @@
-"""What real modules get from each row of the policy table. A row that no case here reaches is a failure, and so is a case
-that gets the same from the row that would serve it if its own were not there."""
+"""What real modules get from each row of the policy table. A use that no case here reaches is a failure."""
 
 import actzip
 import pytest
@@ -9,21 +8,12 @@ from actzip import _C
 from torch import nn
 
 LARGE = (1024, 256)  # the policy's kLargeElems
-TABLE = _C.policy_rows()
+TABLE = dict(_C.policy_rows())  # reasons by use
 
 
 def activation(*shape):
     """No leaf, so that it is taken for the activation that it is; between 0.1 and 0.9."""
     return torch.rand(*shape, requires_grad=True) * 0.8 + 0.1
-
-
-def matches(name, patterns):
-    return any("::" in name if p == "*::*" else name.startswith(p[:-1]) if p.endswith("*") else name == p
-               for p in patterns.split())
-
-
-def row_of(op, slot, rows=TABLE):
-    return next(row for row in rows if matches(op, row[0]) and matches(slot, row[1]))
 
 
 def indices(bound, *shape):
@@ -80,6 +70,8 @@ CASES = [
     (nn.Linear(64, 32), SQUARE, "addmm.mat1", "rotated:3"),
     (nn.Linear(4096, 32), (8, 4096), "addmm.mat1", "rotated:2"),
     (nn.Linear(64, 32, bias=False), SQUARE, "mm.self", "rotated:3"),
+    (lambda x: torch.rand(64, 64, requires_grad=True) @ x, SQUARE, "mm.mat2", "rotated:3"),
+    (lambda x: F.conv2d(torch.rand(IMAGE, requires_grad=True), x), (16, 8, 3, 3), "convolution.weight", "rotated:2"),
     (nn.BatchNorm2d(8), IMAGE, "native_batch_norm.input", "rotated:2"),
     (nn.BatchNorm2d(64), (8, 64, 2, 2), "native_batch_norm.input", "rotated:4"),
     (nn.LayerNorm(256), (8, 256), "native_layer_norm.input", "rotated:2"),
@@ -131,11 +123,8 @@ CASES = [
     (lambda x: Cube.apply(x), SQUARE, "Function::Cube.argument0", "as is"),
     (torch.atan, SQUARE, "atan.self", "rotated:4"),
 ]
+USES_MET = set()
 IDS = [f"{site}-{codec}" for _, _, site, codec in CASES]
-
-
-def split(site):
-    return site.rpartition(".")[::2]
 
 
 @pytest.mark.parametrize(("function", "shape", "site", "codec"), CASES, ids=IDS)
@@ -148,27 +137,18 @@ def test_case(function, shape, site, codec):
     found = {f"{s.op}.{s.slot}": s for s in session.report().sites}
     assert site in found, list(found)
     assert found[site].codec == codec, found[site]
+    assert found[site].kind == (codec if codec in ("as is", "recomputed", "shape only") else "encoded")
     if codec not in ("as is", "recomputed"):
-        assert found[site].reason == row_of(*split(site))[2]
+        assert found[site].reason == TABLE[found[site].use]
     assert found[site].reason
+    USES_MET.add(found[site].use)
 
 
-@pytest.mark.parametrize("row", TABLE, ids=[f"{' '.join(r[0].split()[:2])}.{r[1]}" for r in TABLE])
-def test_every_row_has_a_case_and_is_needed(row):
-    served = [split(site) for _, _, site, _ in CASES if row_of(*split(site)) == row]
-    assert served, f"no case reaches {row}"
-    if row is not TABLE[-1]:
-        others = [other for other in TABLE if other != row]
-        assert all(row_of(op, slot, others)[2] != row[2] for op, slot in served), row
-
-
-def test_every_operator_of_a_row_is_one_of_torchs():
-    """Misspelt names would never match. Names of CUDA alone and of other packages are not in a CPU build's list."""
-    known = {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    elsewhere = {"*::*", "torchvision::deform_conv2d", "torchvision::roi_align", "dropout.mul", "dropout.mul_", "softmax.bmm", "softmax.baddbmm"}
-    for operators, _, _ in TABLE:
-        for pattern in operators.split():
-            assert pattern in elsewhere or any(matches(name, pattern) for name in known), pattern
+def test_every_use_has_a_case():
+    """Behind the cases, which it asks what they met."""
+    if len(USES_MET) < 2:
+        pytest.skip("the cases did not run")
+    assert set(TABLE) == USES_MET
 
 
 @pytest.mark.parametrize(("bits", "codec"), [(1, "rotated:4"), (3, "rotated:4"), (8, "affine:8:nearest")])

@@ -12,6 +12,7 @@
 #include "actzip/registry.hpp"
 #include "actzip/session.hpp"
 #include "expect_error.hpp"
+#include "operators_of_tests.hpp"
 #include "plain_memory.hpp"
 
 namespace actzip {
@@ -37,7 +38,9 @@ class AdaptationTest : public testing::Test {
     session->learn({.sites = {{id("a", "mm", "self"), a}, {id("b", "mm", "self"), b}, {id("d", "mm", "self"), d}}});
   }
 
-  SiteId id(const char* module, const char* op, const char* slot) { return session->site({module, op, slot, 0}); }
+  SiteId id(const char* module, const char* op, const char* slot) {
+    return session->site(test::site_key(module, op, slot));
+  }
 
   [[nodiscard]] std::vector<std::string> codecs() const {
     std::vector<std::string> result;
@@ -165,7 +168,7 @@ TEST_F(AdaptationTest, what_the_user_ruled_stays_ruled) {
 
 TEST_F(AdaptationTest, where_an_error_does_more_than_its_square_one_bit_is_not_offered) {
   restart({.bits = 1, .adapt = "layer"});
-  const auto site = id("q", "_scaled_dot_product_flash_attention", "query");
+  const auto site = id("q", "attention", "query");
   const std::vector<float> values(kElems, 1.0F);
   SavedTensor tensor;
   tensor.view = {values.data(), DType::f32, Shape::contiguous({kElems})};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actzip/session.hpp"
+#include "operators_of_tests.hpp"
 #include "plain_memory.hpp"
 
 namespace actzip {
@@ -29,7 +30,7 @@ struct Tensor {
 class Derive : public testing::Test {
  protected:
   Kept keep(Session& session, const char* op, const char* slot, const Tensor& tensor, const Kept* source = nullptr) {
-    return session.keep(session.site({"", op, slot, 0}), tensor.saved(), Stream(), memory_, source);
+    return session.keep(session.site(test::site_key("", op, slot)), tensor.saved(), Stream(), memory_, source);
   }
   static std::string codec(const Session& session, std::size_t site) { return session.report().sites.at(site).codec; }
 
@@ -49,8 +50,9 @@ TEST_F(Derive, NothingIsKeptForIt) {
   EXPECT_EQ(kept.blob, norm.blob);
   EXPECT_EQ(session.live_bytes(), held);
   const Report report = session.report();
-  EXPECT_EQ(report.sites[1].codec, "derived");
-  EXPECT_EQ(report.sites[1].reason, "kept by batch_norm.input");
+  EXPECT_EQ(report.sites[1].kind, SiteKind::derived);
+  EXPECT_EQ(report.sites[1].kept_by, "batch_norm.input");
+  EXPECT_NE(report.to_text().find("kept by batch_norm.input"), std::string::npos);
   EXPECT_EQ(report.sites[1].bytes_after, 0U);
 }
 
@@ -60,7 +62,7 @@ TEST_F(Derive, TorchWouldKeepTheMemoryOfSeveralOnce) {
   const Kept norm = keep(session, "batch_norm", "input", x_);
   const Kept first = keep(session, "convolution", "input", y_, &norm);
   const Kept second =
-      session.keep(session.site({"other", "convolution", "input", 0}), y_.saved(), Stream(), memory_, &norm);
+      session.keep(session.site(test::site_key("other", "convolution", "input")), y_.saved(), Stream(), memory_, &norm);
   const Report report = session.report();
   EXPECT_EQ(report.sites[1].bytes_before, 4 * y_.values.size());
   EXPECT_EQ(report.sites[2].bytes_before, 0U);
@@ -71,14 +73,14 @@ TEST_F(Derive, TheSourceLearnsToKeepMore) {
   Session session;
   session.begin_step();
   {
-    const Kept norm = keep(session, "native_layer_norm", "input", x_);
+    const Kept norm = keep(session, "layer_norm", "input", x_);
     const Kept kept = keep(session, "linear", "input", y_, &norm);  // asks for 3 bits, where a norm asks for 2
     EXPECT_FALSE(kept.derived);
     EXPECT_EQ(codec(session, 0), "rotated:2");
     EXPECT_EQ(codec(session, 1), "rotated:3");
   }
   session.begin_step();
-  const Kept norm = keep(session, "native_layer_norm", "input", x_);
+  const Kept norm = keep(session, "layer_norm", "input", x_);
   EXPECT_TRUE(keep(session, "linear", "input", y_, &norm).derived);
   EXPECT_EQ(codec(session, 0), "rotated:3");
 }
@@ -102,7 +104,7 @@ TEST_F(Derive, ValuesThatAreKeptAnywayAreShared) {
   const Kept norm = keep(session, "batch_norm", "input", x_);
   const Kept other = keep(session, "convolution", "input", y_);
   const Kept kept =
-      session.keep(session.site({"other", "convolution", "input", 0}), y_.saved(), Stream(), memory_, &norm);
+      session.keep(session.site(test::site_key("other", "convolution", "input")), y_.saved(), Stream(), memory_, &norm);
   EXPECT_FALSE(kept.derived);
   EXPECT_EQ(kept.blob, other.blob);
 }

@@ -10,6 +10,7 @@
 
 #include "actzip/registry.hpp"
 #include "actzip/session.hpp"
+#include "operators_of_tests.hpp"
 #include "plain_memory.hpp"
 
 namespace actzip::session {
@@ -80,7 +81,7 @@ class SampleSession : public ::testing::Test {
     tensor.view = {values_.data(), DType::f32, Shape::contiguous({kSamples, kLength})};
     tensor.identity = {reinterpret_cast<std::uintptr_t>(guard_.get()), guard_};
     tensor.samples = samples_;
-    return session_->keep(session_->site({module, op, slot, 0}), tensor, Stream(), memory_);
+    return session_->keep(session_->site(test::site_key(module, op, slot)), tensor, Stream(), memory_);
   }
 
   /// Squared error of each sample, relative to all.
@@ -176,7 +177,7 @@ TEST_F(SampleSession, PlansSitesByWhatTheirSamplesLeave) {
   session_->begin_step();
   session_->note_observed();
   keep("a", "convolution", "input");
-  const SiteId site = session_->site({"a", "convolution", "input", 0});
+  const SiteId site = session_->site(test::site_key("a", "convolution", "input"));
   session_->learn({.sites = {{site, 1.0}}});
   const double predicted = *session_->report().plan->predicted_variance;
   const SiteReport row = session_->report().sites[0];

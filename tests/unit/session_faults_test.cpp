@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "operators_of_tests.hpp"
 #include "session_fixture.hpp"
 
 namespace {
@@ -58,7 +59,7 @@ class Step {
     session_.begin_step();
     std::vector<Kept> kept;
     const auto keep = [&](const char* op, const char* slot, const SavedTensor& tensor) {
-      kept.push_back(session_.keep(session_.site({"layer", op, slot, 0}), tensor, Stream(), memory));
+      kept.push_back(session_.keep(session_.site(test::site_key("layer", op, slot)), tensor, Stream(), memory));
     };
     keep("relu", "result", relu_.saved());
     keep("convolution", "input", relu_.saved());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actzip/session.hpp"
+#include "operators_of_tests.hpp"
 #include "plain_memory.hpp"
 
 namespace actzip::test {
@@ -64,7 +65,7 @@ struct FakeTensor {
 class SessionTest : public testing::Test {
  protected:
   Kept keep(const char* op, const char* slot, const SavedTensor& tensor) {
-    return session->keep(session->site({"", op, slot, 0}), tensor, Stream(), memory);
+    return session->keep(session->site(site_key("", op, slot)), tensor, Stream(), memory);
   }
   std::vector<float> values(const Kept& kept) {
     const Allocation restored = restore(kept, Stream(), memory);

@@ -19,8 +19,10 @@
 #include "actzip/torch.hpp"
 #include "actzip/torch_parts.hpp"
 #include "actzip/version.hpp"
-#include "engine.hpp"
+#include "base/backward.hpp"
+#include "hooks/engine.hpp"
 #include "layers.hpp"
+#include "operators/operator_table.hpp"
 #include "python_objects.hpp"
 #include "reports.hpp"
 #include "scopes.hpp"
@@ -145,10 +147,25 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, std::size_t, std::size_t> take_ap
   return {parts.low, parts.high, parts.restored, parts.low_bytes, parts.high_bytes};
 }
 
-/// The rows of the default policy as text, in their order: (operators, slots, reason).
-std::vector<std::tuple<std::string, std::string, std::string>> policy_rows() {
-  std::vector<std::tuple<std::string, std::string, std::string>> rows;
-  for (const PolicyRow& row : policy_table()) rows.emplace_back(row.operators, row.slots, row.reason);
+/// The rows of the default policy as text, in their order: (use, reason).
+std::vector<std::pair<std::string, std::string>> policy_rows() {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const PolicyRow& row : policy_table()) rows.emplace_back(to_string(row.use), row.reason);
+  return rows;
+}
+
+/// The operator table: {"names", "slots": [(slots, use), ...], "nodes", "encoded_backward"} of each row.
+std::vector<py::dict> operator_rows() {
+  using namespace py::literals;  // NOLINT(google-build-using-namespace)
+  std::vector<py::dict> rows;
+  for (const OperatorRow& row : operator_table()) {
+    std::vector<std::pair<std::string_view, std::string_view>> slots;
+    for (const SlotUse& entry : row.slots) {
+      if (!entry.slots.empty()) slots.emplace_back(entry.slots, to_string(entry.use));
+    }
+    rows.push_back(py::dict("names"_a = row.names, "slots"_a = slots, "nodes"_a = row.nodes,
+                            "encoded_backward"_a = row.encoded_backward));
+  }
   return rows;
 }
 
@@ -209,8 +226,8 @@ py::dict backends() {
 
 PYBIND11_MODULE(_C, module) {
   using namespace actzip::torch;  // NOLINT(google-build-using-namespace): this is the list of what is bound
-  install_engine();
-  set_python_side({.session_of = &resolve_hook, .forget_exception = &clear_exception});
+  set_session_of_hook(&resolve_hook);
+  set_exception_forgetter(&clear_exception);
   module.attr("version") = ACTZIP_VERSION_STRING;
   module.attr("format_version") = actzip::kFormatVersion;
   py::register_exception_translator([](std::exception_ptr pointer) {
@@ -269,6 +286,10 @@ PYBIND11_MODULE(_C, module) {
   module.def("kept_as", &kept_as);
   module.def("take_apart", &take_apart_by, py::arg("tensor"), py::arg("codec"), py::arg("seed"));
   module.def("policy_rows", &policy_rows);
+  module.def("operator_rows", &operator_rows);
+  module.def(
+      "use_of", [](const std::string& schema, const std::string& slot) { return to_string(schema_use(schema, slot)); },
+      py::arg("schema"), py::arg("slot"));
   module.def("levels", &level_table);
   module.def("codecs", &codec_table);
   module.def("backends", &backends);

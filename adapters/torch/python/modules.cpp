@@ -10,9 +10,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "operators.hpp"
+#include "observe/running_operators.hpp"
 #include "python_objects.hpp"
-#include "session_impl.hpp"
+#include "session/session_impl.hpp"
 
 namespace py = pybind11;
 

@@ -97,6 +97,7 @@ SiteReport site_from(const Fields& fields) {
   SiteReport site;
   fields.read("site", site.site);
   fields.read("codec", site.codec);
+  fields.read("kept_by", site.kept_by);
   fields.read("bytes_before", site.bytes_before);
   fields.read("bytes_after", site.bytes_after);
   fields.read("reason", site.reason);

@@ -13,8 +13,8 @@
 #include "actzip/error.hpp"
 #include "actzip/torch.hpp"
 #include "modules.hpp"
-#include "operators.hpp"
-#include "session_impl.hpp"
+#include "observe/running_operators.hpp"
+#include "session/session_impl.hpp"
 
 namespace py = pybind11;
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import fnmatch
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ TRAINING_STEPS = 40
 LEARNING_STEPS = 2  # of a session: which results are asked for twice
 CODECS = ("rotated:1", "rotated:2", "rotated:3", "rotated:4", "affine:4", "affine:8:nearest", "cast:bf16", "as is")
 FINE_CODECS = ("affine:8:nearest", "cast:bf16")  # for what the policy keeps as it is
-LOSSY = ("rotated", "affine", "cast")
+LOSSY = ("rotated", "affine", "cast")  # codecs that a row may have in place of its own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,37 +145,27 @@ def rows_in_use(default: Report, coarse: Report) -> list[PolicyRow]:
     """Those that lose something; and those that would if all were kept in a few bits, as in `coarse`."""
     in_few_bits = {site.site for site in coarse.sites if site.codec.startswith(LOSSY)}
     by_name = {site.site: site for site in default.sites}
-    by_row: dict[int, list[SiteReport]] = defaultdict(list)
+    by_use: dict[str, list[SiteReport]] = defaultdict(list)
     for site in default.sites:
-        if lossy_codec(site, by_name) or (site.codec == "as is" and site.site in in_few_bits):
-            by_row[policy_row(site.op, site.slot)].append(site)
+        if lossy_codec(site, by_name) or (site.kind == "as is" and site.site in in_few_bits):
+            by_use[site.use].append(site)
     rows = []
-    for i, sites in sorted(by_row.items()):
-        changed = [site for site in sites if site.codec != "as is"] or sites
+    for use, reason in _C.policy_rows():
+        if use not in by_use:
+            continue
+        changed = [site for site in by_use[use] if site.kind != "as is"] or by_use[use]
         operators = " ".join(dict.fromkeys(f"{site.op}.{site.slot}" for site in changed))
         codecs = tuple(dict.fromkeys(filter(None, (lossy_codec(site, by_name) for site in changed))))
-        rows.append(PolicyRow(_C.policy_rows()[i][2], operators, tuple(site.site for site in changed), codecs))
+        rows.append(PolicyRow(reason, operators, tuple(site.site for site in changed), codecs))
     return rows
 
 
 def lossy_codec(site: SiteReport, by_name: dict[str, SiteReport]) -> str:
     """Empty if nothing is lost. A ReLU's result has a mask and values only if a layer that shares it reads values."""
-    if site.codec in ("shared", "derived"):
-        keeper = by_name[site.reason.removeprefix("kept by ")]
+    if site.kept_by:
+        keeper = by_name[site.kept_by]
         return keeper.codec if keeper.codec.startswith(LOSSY) else ""
     return site.codec if site.codec.startswith(LOSSY) and not site.codec.endswith(":mask") else ""
-
-
-def policy_row(op: str, slot: str) -> int:
-    """The first that matches, as the session takes it."""
-    for i, (operators, slots, _) in enumerate(_C.policy_rows()):
-        if matches(op, operators) and matches(slot, slots):
-            return i
-    raise AssertionError(f"the policy's last row matches everything, but not {op}.{slot}")
-
-
-def matches(name: str, patterns: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
 
 
 def text(lines: Sequence[Line]) -> str:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ... import _C
 from ...levels import LEVELS
 from ..config import GROUP_SIZES, Config, Field, codec_of_groups, is_flag, is_group_size
 
@@ -123,20 +122,14 @@ def session_options(groups: Mapping[str, int], num_samples: int) -> dict[str, An
 def _rules(groups: Mapping[str, int], adapts: bool) -> Iterator[tuple[str, str]]:
     """What the fields say about some layers."""
     if not config.enable_quantized_bn:
-        yield from ((site, "as is") for site in _sites_of("native_batch_norm*"))
+        yield "use:batch_norm_input", "as is"
     for module, group in groups.items():
         yield f"{module}: *", _fixed_codec(bits_of(group))
     if adapts and not config.adaptive_conv_scheme:
-        for site in (*_sites_of("convolution*"), *_sites_of("addmm")):
-            yield site, _fixed_codec(bits_of(0))
+        for uses in ("use:convolution_*", "use:linear_*"):
+            yield uses, _fixed_codec(bits_of(0))
     if adapts and not config.adaptive_bn_scheme:
-        yield from ((site, _fixed_codec(bits_of(0))) for site in _sites_of("native_batch_norm*"))
-
-
-def _sites_of(operator: str) -> list[str]:
-    """Patterns for the row of the policy that names `operator` first of all."""
-    operators, slots, _ = next(row for row in _C.policy_rows() if operator in row[0].split())
-    return [f"{name}.{slot}" for name in operators.split() for slot in slots.split()]
+        yield "use:batch_norm_input", _fixed_codec(bits_of(0))
 
 
 def _fixed_codec(bits: float) -> str:

@@ -1,0 +1,29 @@
+#include "base/backward.hpp"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <atomic>
+#include <utility>
+
+namespace actzip::torch {
+
+namespace {
+
+std::atomic<void (*)()> g_forget{nullptr};
+
+}  // namespace
+
+void after_backward(std::function<void()> check) {
+  constexpr int kNoBackward = -1;
+  if (::torch::autograd::get_current_graph_task_id() == kNoBackward) return check();
+  ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(check));
+}
+
+void forget_exception() {
+  if (auto* const forget = g_forget.load(std::memory_order_acquire)) forget();
+}
+
+void set_exception_forgetter(void (*forget)()) { g_forget.store(forget, std::memory_order_release); }
+
+}  // namespace actzip::torch

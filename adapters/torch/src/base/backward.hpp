@@ -1,0 +1,19 @@
+// What is done at the end of a backward, and after an exception in the middle of one.
+#pragma once
+
+#include <functional>
+
+namespace actzip::torch {
+
+/// Runs `check` when the backward that runs on this thread has ended, before its caller gets on; at once outside of
+/// any. What it throws, backward throws.
+void after_backward(std::function<void()> check);
+
+/// After an exception was caught that nobody is to hear of.
+void forget_exception();
+
+/// Set once, by the Python package: an exception that came through C++ is dropped, but Python may still hold it as its
+/// own. Called without the interpreter's lock.
+void set_exception_forgetter(void (*forget)());
+
+}  // namespace actzip::torch

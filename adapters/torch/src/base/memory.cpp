@@ -1,0 +1,131 @@
+#include "base/memory.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "actzip/backend.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+/// A forked process has none of its parent's pool threads, and OpenMP would wait for them for ever.
+std::atomic<bool> g_forked{false};
+
+class TorchExecutor final : public Executor {
+ public:
+  TorchExecutor() {
+    pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
+  }
+
+  [[nodiscard]] int concurrency() const override { return g_forked ? 1 : at::get_num_threads(); }
+
+  void run(std::int64_t count, Task task, void* context) override {
+    if (concurrency() == 1) {
+      for (std::int64_t i = 0; i < count; ++i) task(context, i);
+      return;
+    }
+    at::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) task(context, i);
+    });
+  }
+};
+
+c10::Device torch_device(const Stream& stream) {
+  if (stream.device().kind == DeviceKind::cpu) return {c10::DeviceType::CPU};
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(stream.device().index)};
+}
+
+/// The c10 stream with a handle of ours: the current one if it has that handle, else one wrapped around it.
+c10::Stream torch_stream(const Stream& stream) {
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  const c10::Device device = torch_device(stream);
+  const c10::Stream current = guard.getStream(device);
+  if (current.native_handle() == stream.handle()) return current;
+  const c10::Stream standard = guard.getDefaultStream(device);
+  if (standard.native_handle() == stream.handle()) return standard;
+  // torch numbers foreign streams by their handle.
+  return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream.handle()));
+}
+
+Allocation own(c10::Storage storage) {
+  auto owner = std::make_shared<OwnedStorage>(OwnedStorage{std::move(storage)});
+  return {static_cast<std::byte*>(owner->storage.mutable_data()), owner->storage.nbytes(), owner};
+}
+
+class TorchMemory final : public Memory {
+ public:
+  Allocation allocate(std::size_t bytes, const Stream& stream) override {
+    const c10::Device device = torch_device(stream);
+    const c10::DeviceGuard guard(device);
+    c10::Allocator* allocator = c10::GetAllocator(device.type());
+    return own(c10::Storage(c10::Storage::use_byte_size_t{}, bytes, allocator->allocate(bytes), allocator, false));
+  }
+
+  /// In pinned memory, which a kernel writes by the same address.
+  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override {
+    const bool on_device = stream.device().kind != DeviceKind::cpu;
+    const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCPU).pinned_memory(on_device);
+    return own(at::zeros({static_cast<std::int64_t>(bytes)}, options).storage());
+  }
+
+  void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) override {
+    const c10::Stream to = torch_stream(reader);
+    c10::Event written(c10::DeviceType::CUDA);
+    written.record(torch_stream(writer));
+    written.block(to);
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    guard.recordDataPtrOnStream(owner_of(bytes).storage.data_ptr(), to);
+  }
+
+  std::shared_ptr<void> point_in(const Stream& stream) override {
+    const c10::Device device = torch_device(stream);
+    if (device.is_cpu() || is_captured(device)) return nullptr;
+    auto event = std::make_shared<c10::Event>(device.type());
+    event->record(torch_stream(stream));
+    return event;
+  }
+
+  void wait_for(const std::shared_ptr<void>& point) override { static_cast<c10::Event*>(point.get())->synchronize(); }
+
+  [[nodiscard]] bool untouched(const Allocation& bytes) const override {
+    return owner_of(bytes).version.current_version() == 0;
+  }
+};
+
+}  // namespace
+
+Memory& torch_memory() {
+  static auto* memory = new TorchMemory;  // never destroyed: blobs may outlive the end of main()
+  return *memory;
+}
+
+Stream current_stream(c10::Device device) {
+  static auto* executor = new TorchExecutor;
+  if (!device.is_cuda()) return Stream::cpu(*executor);
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return Stream::cuda(guard.getStream(device).native_handle(), device.index());
+}
+
+bool is_captured(c10::Device device) {
+  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt : std::optional(device));
+  return is_capturing(current_stream(device));
+}
+
+void record_on_current_stream(const c10::Storage& storage) {
+  const c10::Device device = storage.device();
+  if (!device.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.recordDataPtrOnStream(storage.data_ptr(), guard.getStream(device));
+}
+
+}  // namespace actzip::torch

@@ -1,0 +1,175 @@
+#include "layers/fused_batch_norm.hpp"
+
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/threshold_backward.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <utility>
+#include <variant>
+
+#include "base/convert.hpp"
+#include "base/memory.hpp"
+#include "base/run_of_memory.hpp"
+#include "encoded/batch_norm_kernels.hpp"
+#include "layers/recipe.hpp"
+
+namespace actzip::torch::layers {
+
+namespace {
+
+/// The plane that kernels read; null without a mask.
+const std::byte* plane_of(const std::optional<Encoding>& mask) { return mask ? mask->bytes.data : nullptr; }
+
+/// None if it is not a plane of signs.
+std::optional<Encoding> signs_of(const Packed& mask) {
+  if (!mask.is_encoded()) return std::nullopt;
+  Encoding encoding = mask.encoding();
+  const auto* spec = std::get_if<Mask>(&encoding.spec);
+  return spec != nullptr && *spec == Mask{} ? std::optional(std::move(encoding)) : std::nullopt;
+}
+
+/// What kernels need of what is kept; none if they do not take it.
+struct Encodings {
+  Encoding input;
+  std::optional<Encoding> mask;
+};
+
+std::optional<Encodings> encodings(const FusedNorm& norm, const Packed& input, const std::optional<Packed>& mask) {
+  if (!input.is_encoded()) return std::nullopt;
+  Encodings found{input.encoding(), mask ? signs_of(*mask) : std::nullopt};
+  const bool fits = found.input.segments.total_bits == 0 &&
+                    can_fuse_batch_norm(found.input.spec, norm.shape, to_device(norm.numbers.device()));
+  return fits && (!mask || found.mask) ? std::optional(std::move(found)) : std::nullopt;
+}
+
+}  // namespace
+
+Normalization FusedNorm::normalization() const { return {floats(numbers), shape.channels}; }
+
+at::Tensor FusedNorm::result(const Packed& input, const std::optional<Packed>& mask) const {
+  const c10::OptionalDeviceGuard guard(input.device());
+  const auto found = encodings(*this, input, mask);
+  if (!found) return {};
+  const at::Tensor values = input.empty_restored();
+  decode_normalized(found->input.spec, shape, found->input.bytes, normalization(), values.mutable_data_ptr(),
+                    plane_of(found->mask), found->input.seed, current_stream(values.device()));
+  return values;
+}
+
+at::Tensor FusedNorm::result(const at::Tensor& normal) const {
+  const auto along = [&](int row) { return along_channels(numbers.select(0, row), normal.dim()); };
+  return at::addcmul(along(1), normal, along(0));
+}
+
+NormalizingEncoder::NormalizingEncoder(const at::Tensor& input, const Affine& affine, const Running& running,
+                                       double eps, bool with_signs)
+    : input_(input), affine_(affine), running_(running), eps_(eps), with_signs_(with_signs) {}
+
+bool NormalizingEncoder::encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) {
+  norm.shape = rows_of(input_);
+  const bool plain = are_plain(affine_.weight, input_) && are_plain(affine_.bias, input_) &&
+                     are_plain(running_.mean, input_) && are_plain(running_.var, input_);
+  if (!plain || !can_fuse_batch_norm(spec, norm.shape, stream.device())) return false;
+  const at::TensorOptions plain_options = input_.options().requires_grad(false);
+  norm.numbers = at::empty({4, norm.shape.channels}, plain_options.dtype(at::kFloat));
+  const at::Tensor workspace = workspace_for(norm.shape, plain_options);
+  measure_batch(spec, norm.shape, input_.const_data_ptr(),
+                {.weight = floats(affine_.weight),
+                 .bias = floats(affine_.bias),
+                 .running_mean = mutable_floats(running_.mean),
+                 .running_variance = mutable_floats(running_.var),
+                 .momentum = static_cast<float>(running_.momentum),
+                 .epsilon = static_cast<float>(eps_)},
+                mutable_floats(norm.numbers), bytes_of(workspace), stream);
+  for (const at::Tensor& running : {running_.mean, running_.var}) {
+    if (running.defined() && !running.is_inference()) running.unsafeGetTensorImpl()->bump_version();
+  }
+  result = at::empty_like(input_, plain_options);
+  if (with_signs_) {
+    signs = at::empty({static_cast<std::int64_t>(sign_plane_bytes(norm.shape))}, plain_options.dtype(at::kByte));
+  }
+  encode_normalized(spec, norm.shape, input_.const_data_ptr(), norm.normalization(), result.mutable_data_ptr(), dst,
+                    signs.defined() ? bytes_of(signs).data : nullptr, seed, stream);
+  return true;
+}
+
+FusedBatchNormNode::FusedBatchNormNode(const at::Tensor& like, const Affine& affine, double eps)
+    : LayerNode("ActzipBatchNorm"),
+      weight_(affine.weight),
+      sizes_(like.sizes().vec()),
+      strides_(like.strides().vec()),
+      options_(like.options().requires_grad(false)),
+      eps_(eps) {}
+
+FusedBatchNormNode::FusedBatchNormNode(const FusedBatchNormNode& norm_node)
+    : LayerNode("ActzipBatchNormRelu"),
+      input(norm_node.input),
+      norm(norm_node.norm),
+      relu_hint(norm_node.relu_hint),
+      weight_(norm_node.weight_),
+      sizes_(norm_node.sizes_),
+      strides_(norm_node.strides_),
+      options_(norm_node.options_),
+      eps_(norm_node.eps_) {}
+
+variable_list FusedBatchNormNode::backward(const at::Tensor& gradient) {
+  const auto found = is_trying() ? std::nullopt : encodings(norm, input, mask);
+  if (!found) return by_torch(gradient);
+  const c10::OptionalDeviceGuard guard(norm.numbers.device());
+  const at::Tensor from_above = laid_out(gradient, sizes_, strides_, options_);
+  const at::Tensor for_input = at::empty_strided(sizes_, strides_, options_);
+  auto [for_x, for_weight, for_bias] = gradients_of({found->input, NormValues::normal, norm.shape, norm.normalization(),
+                                                     plane_of(found->mask), from_above, for_input});
+  (void)weight_.get();  // complains if it was modified
+  return {std::move(for_x), needs(1) ? std::move(for_weight) : at::Tensor(),
+          needs(2) ? std::move(for_bias) : at::Tensor()};
+}
+
+/// Where noise is tried out, or what is kept is no encoding that kernels take.
+variable_list FusedBatchNormNode::by_torch(const at::Tensor& gradient) const {
+  const at::Tensor from_above = mask ? at::threshold_backward(gradient, mask->unpack(), 0) : gradient;
+  const at::Tensor rstd = norm.numbers.select(0, 3);
+  auto [for_normal, for_weight, for_bias] = at::native_batch_norm_backward(
+      from_above, input.unpack_as_tried(), weight_.get(), {}, {}, at::zeros_like(rstd), at::ones_like(rstd),
+      /*train=*/true, eps_, {needs(0), needs(1), needs(2)});
+  if (for_normal.defined()) for_normal.mul_(along_channels(rstd, for_normal.dim()));
+  return {std::move(for_normal), std::move(for_weight), std::move(for_bias)};
+}
+
+void FusedBatchNormNode::release() {
+  input = {};
+  norm = {};
+  mask.reset();
+  signs = at::Tensor();
+  weight_ = Held();
+}
+
+decltype(make_node<FusedBatchNormNode>(std::declval<const FusedBatchNormNode&>())) joined_with_relu(
+    const at::Tensor& input) {
+  const auto node = input.grad_fn();
+  auto* norm = dynamic_cast<FusedBatchNormNode*>(node.get());
+  const bool is_watched = norm != nullptr && !(norm->pre_hooks().empty() && norm->post_hooks().empty() &&
+                                               norm->tensor_pre_hooks().empty() && norm->retains_grad_hooks().empty());
+  if (norm == nullptr || is_watched || norm->mask || input.is_view() || !recipe_of(input)) return nullptr;
+  auto joined = make_node<FusedBatchNormNode>(std::as_const(*norm));
+  joined->set_next_edges(::torch::autograd::edge_list(norm->next_edges()));
+  joined->signs = std::exchange(norm->signs, {});
+  if (joined->relu_hint) joined->relu_hint->follows.store(true, std::memory_order_relaxed);
+  return joined;
+}
+
+bool SignsEncoder::encode(const CodecSpec& spec, ByteSpan dst, Seed /*seed*/, const Stream& /*stream*/) {
+  const auto* mask = std::get_if<Mask>(&spec);
+  if (!signs_.defined() || mask == nullptr || *mask != Mask{} || dst.size != signs_.nbytes()) return false;
+  at::from_blob(dst.data, {signs_.numel()}, signs_.options()).copy_(signs_);
+  return true;
+}
+
+}  // namespace actzip::torch::layers

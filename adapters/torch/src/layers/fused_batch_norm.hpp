@@ -1,0 +1,92 @@
+// Batch norm in passes of our own, on devices that have them (actzip/batch_norm.hpp): the input is encoded while it is
+// normalised, and gradients are made from its bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "actzip/batch_norm.hpp"
+#include "layers/layer_node.hpp"
+
+namespace actzip::torch::layers {
+
+/// What was done to the channels of a tensor.
+struct FusedNorm {
+  ChannelRows shape;
+  at::Tensor numbers;  ///< of the Normalization: a row each for weight, bias, mean and inverse deviation
+
+  [[nodiscard]] Normalization normalization() const;
+
+  /// The result of the norm, 0 where `mask` says so; undefined if what is kept is no encoding that kernels take.
+  [[nodiscard]] at::Tensor result(const Packed& input, const std::optional<Packed>& mask) const;
+  /// The same of normal values, which is what is kept, by torch's operators.
+  [[nodiscard]] at::Tensor result(const at::Tensor& normal) const;
+};
+
+/// Normalises, and encodes normal values in place of the input. Ask for its result after the input was kept: undefined
+/// if nobody asked it to encode.
+class NormalizingEncoder final : public Encoder {
+ public:
+  /// `with_signs`: also makes the plane of what is above 0, for a ReLU that follows.
+  NormalizingEncoder(const at::Tensor& input, const Affine& affine, const Running& running, double eps,
+                     bool with_signs);
+
+  bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override;
+  [[nodiscard]] bool is_private() const override { return true; }
+
+  at::Tensor result;
+  at::Tensor signs;
+  FusedNorm norm;
+
+ private:
+  const at::Tensor& input_;
+  const Affine& affine_;
+  const Running& running_;
+  double eps_;
+  bool with_signs_;
+};
+
+/// A batch norm, perhaps with a ReLU that took its result's place.
+class FusedBatchNormNode final : public LayerNode {
+ public:
+  FusedBatchNormNode(const at::Tensor& like, const Affine& affine, double eps);
+  /// The same with a ReLU behind it, of which only the mask is missing.
+  explicit FusedBatchNormNode(const FusedBatchNormNode& norm);
+
+  Packed input;  ///< its normal values
+  FusedNorm norm;
+  std::optional<Packed> mask;           ///< of the ReLU
+  at::Tensor signs;                     ///< for a ReLU that is expected; it takes them away
+  std::shared_ptr<ReluHint> relu_hint;  ///< of the layer
+
+ private:
+  variable_list backward(const at::Tensor& gradient) override;
+  void release() override;
+  [[nodiscard]] variable_list by_torch(const at::Tensor& gradient) const;
+
+  Held weight_;
+  std::vector<std::int64_t> sizes_;
+  std::vector<std::int64_t> strides_;
+  at::TensorOptions options_;
+  double eps_;
+};
+
+/// A node for both, if `input` is what a fused batch norm gave, nobody looks at gradients between the two, and a ReLU
+/// takes its place. Its edges are those of the batch norm, which stays for whoever used its result before.
+decltype(make_node<FusedBatchNormNode>(std::declval<const FusedBatchNormNode&>())) joined_with_relu(
+    const at::Tensor& input);
+
+/// Keeps signs that are known already.
+class SignsEncoder final : public Encoder {
+ public:
+  explicit SignsEncoder(at::Tensor signs) : signs_(std::move(signs)) {}
+  bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override;
+
+ private:
+  at::Tensor signs_;
+};
+
+}  // namespace actzip::torch::layers

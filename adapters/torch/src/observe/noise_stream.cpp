@@ -1,0 +1,403 @@
+#include "observe/noise_stream.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <typeinfo>
+#include <unordered_set>
+#include <utility>
+
+#include "actzip/codec.hpp"
+#include "base/backward.hpp"
+#include "base/convert.hpp"
+#include "base/memory.hpp"
+#include "operators/operator_table.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+using ::torch::autograd::AccumulateGrad;
+using ::torch::autograd::Edge;
+using ::torch::autograd::FunctionPostHook;
+using ::torch::autograd::Node;
+using ::torch::autograd::variable_list;
+
+/// What this thread tries now.
+thread_local const SiteId* t_tried = nullptr;
+
+class Trying {
+ public:
+  explicit Trying(const SiteId& site) { t_tried = &site; }
+  Trying(const Trying&) = delete;
+  Trying& operator=(const Trying&) = delete;
+  ~Trying() { t_tried = nullptr; }
+};
+
+class Hook final : public FunctionPostHook {
+ public:
+  Hook(std::shared_ptr<NoiseStream> stream, Node& node) : stream_(std::move(stream)), node_(&node) {}
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+    stream_->pass(*node_, outputs, inputs);
+    return outputs;
+  }
+
+ private:
+  std::shared_ptr<NoiseStream> stream_;
+  Node* node_;  ///< owns this hook
+};
+
+/// torch's own nodes, and ours, are functions of the gradient and what they saved. Others may do anything, and run only
+/// once.
+bool can_run_again(const Node& node) {
+  const char* const name = typeid(node).name();  // of namespace torch::autograd::generated, or one of actzip
+  return std::strstr(name, "9generated") != nullptr || std::strstr(name, "6actzip") != nullptr;
+}
+
+bool any_defined(const NoiseStream::Tensors& tensors) {
+  return std::ranges::any_of(tensors, [](const at::Tensor& tensor) { return tensor.defined(); });
+}
+
+/// As the engine does it with what a node gives: broadcast dimensions are summed up.
+at::Tensor shaped_as(const at::Tensor& gradient, const at::Tensor& sent) {
+  if (!gradient.defined() || !sent.defined()) return {};
+  const at::Tensor summed = gradient.sizes() == sent.sizes() ? gradient : at::sum_to(gradient, sent.sizes());
+  return summed.scalar_type() == sent.scalar_type() ? summed : summed.to(sent.scalar_type());
+}
+
+bool is_parameter(const Edge& edge) { return dynamic_cast<const AccumulateGrad*>(edge.function.get()) != nullptr; }
+
+/// Nodes between a parameter and the operator that uses it.
+bool is_cast_or_transposition(const Node& node) {
+  const OperatorRow* const row = find_node(node);
+  return row != nullptr && (row->passes_on == PassesOn::transposition || row->passes_on == PassesOn::cast);
+}
+
+/// Whether what is sent there is the gradient of a parameter, up to a cast or a transposition.
+bool leads_to_parameter(const Edge& edge) {
+  const Edge* at = &edge;
+  while (at->is_valid() && !is_parameter(*at)) {
+    if (!is_cast_or_transposition(*at->function)) return false;
+    at = &at->function->next_edges().front();
+  }
+  return at->is_valid();
+}
+
+Seed fresh_seed() {
+  static std::atomic<std::uint64_t> count{0};
+  return Seed(0x6E6F697365ULL * (2 * ++count + 1));
+}
+
+}  // namespace
+
+bool is_trying() { return t_tried != nullptr; }
+
+at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialNoise>& trial) {
+  if (t_tried == nullptr || !trial || !(*t_tried == site)) return restored;
+  const c10::OptionalDeviceGuard guard(restored.is_cpu() ? std::nullopt : std::optional(restored.device()));
+  const at::Tensor noisy = at::empty_like(restored);
+  const Stream stream = current_stream(restored.device());
+  const auto dtype = *to_dtype(restored.scalar_type());
+  const Device device = to_device(restored.device());
+  const Shape shape = to_shape(restored);
+  const Seed seed = fresh_seed();
+  const std::size_t size = encoded_bytes(trial->spec, dtype, shape);
+  const Allocation bytes = torch_memory().allocate(size, stream);
+  encode(trial->spec, {restored.const_data_ptr(), dtype, shape, device}, {bytes.data, size, device}, seed, stream);
+  decode(trial->spec, {bytes.data, size, device}, {noisy.mutable_data_ptr(), dtype, to_shape(noisy), device}, seed,
+         stream);
+  return noisy;
+}
+
+void NoiseStream::watch(Node& node, std::span<const TriedSave> saves) {
+  const std::lock_guard lock(mutex_);
+  auto& known = records_[static_cast<std::size_t>(record_of(node))].saves;
+  known.insert(known.end(), saves.begin(), saves.end());
+}
+
+int NoiseStream::record_of(Node& node) {
+  const auto [place, is_new] = places_.try_emplace(&node, static_cast<int>(records_.size()));
+  if (is_new) {
+    records_.emplace_back();
+    node.add_post_hook(std::make_unique<Hook>(shared_from_this(), node));
+  }
+  return place->second;
+}
+
+int NoiseStream::child_of(Node& node, std::size_t edge) {
+  const Edge& next = node.next_edge(edge);
+  if (!next.is_valid()) return kNobody;
+  return is_parameter(next) ? kLeaf : record_of(*next.function);
+}
+
+NoiseStream::SumId NoiseStream::sum(const at::Tensor& tensor) {
+  if (!tensor.defined()) return kNoSum;
+  sums_.push_back(at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kFloat));
+  return static_cast<SumId>(sums_.size()) - 1;
+}
+
+std::vector<NoiseStream::SumId> NoiseStream::sums(const Tensors& tensors) {
+  std::vector<SumId> ids;
+  for (const at::Tensor& tensor : tensors) ids.push_back(sum(tensor));
+  return ids;
+}
+
+at::Tensor NoiseStream::random_signs(at::IntArrayRef sizes, const at::Tensor& like) {
+  constexpr std::uint64_t kSeed = 0x7369676E73ULL;
+  const c10::Device device = like.device();
+  const std::lock_guard lock(mutex_);
+  auto& generator = generators_[device.str()];
+  if (!generator.defined()) {
+    generator = device.is_cpu()
+                    ? at::detail::createCPUGenerator(kSeed)
+                    : at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+    generator.set_current_seed(kSeed);
+  }
+  return at::empty(sizes, like.options()).bernoulli_(0.5, generator).mul_(2).sub_(1);
+}
+
+/// What the node makes of other gradients; none if it cannot run again.
+std::optional<NoiseStream::Tensors> NoiseStream::replay(Node& node, Tensors gradients, const Tensors& sent) const {
+  if (!can_run_again(node)) return std::nullopt;
+  try {
+    Tensors result = node(std::move(gradients));
+    for (std::size_t e = 0; e < sent.size(); ++e) result[e] = shaped_as(result[e], sent[e]);
+    return result;
+  } catch (const std::exception&) {  // no memory, or the node, or somebody's hook, gives what it saved only once
+    forget_exception();
+    return std::nullopt;
+  }
+}
+
+/// Through a node that runs only once, noise is taken to pass as the gradient does: as strong beside it as before.
+NoiseStream::Tensors NoiseStream::passed_on(Node& node, const Tensors& noise, const Tensors& sent,
+                                            const Tensors& received) {
+  if (!any_defined(noise)) return Tensors(sent.size());
+  if (auto result = replay(node, noise, sent)) return std::move(*result);
+  Tensors guess(sent.size());
+  for (std::size_t i = 0; i < noise.size() && i < received.size(); ++i) {
+    if (!noise[i].defined() || !received[i].defined()) continue;
+    const at::Tensor strength = at::linalg_vector_norm(noise[i], 2) / at::linalg_vector_norm(received[i], 2);
+    for (std::size_t e = 0; e < sent.size(); ++e) {
+      if (sent[e].defined()) guess[e] = sent[e] * random_signs(sent[e].sizes(), sent[e]) * strength;
+    }
+    break;
+  }
+  return guess;
+}
+
+/// The gradient's own variance over batches: rows are taken to be examples, and drawn for or against.
+void NoiseStream::look_at_rows(Node& node, const Tensors& sent, const Tensors& received) {
+  if (is_cast_or_transposition(node)) return;  // counted above it
+  std::vector<std::size_t> parameters;
+  for (std::size_t e = 0; e < sent.size(); ++e) {
+    if (sent[e].defined() && leads_to_parameter(node.next_edge(e))) parameters.push_back(e);
+  }
+  if (parameters.empty() || received.empty() || !received[0].defined() || received[0].dim() < 1) return;
+  const std::int64_t rows = received[0].size(0);
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(received[0].dim()), 1);
+  sizes[0] = rows;
+  Tensors drawn = received;
+  drawn[0] = received[0] * random_signs(sizes, received[0]);
+  const auto by_rows = replay(node, std::move(drawn), sent);
+  const std::lock_guard lock(mutex_);
+  if (has_failed_) return;
+  for (const std::size_t e : parameters) {
+    const SumId whole = sum(sent[e]);
+    leaves_.push_back({whole, by_rows ? sum((*by_rows)[e]) : whole, by_rows ? static_cast<double>(rows) : 1.0});
+  }
+}
+
+/// The difference that the noise of each save makes.
+std::vector<NoiseStream::Tensors> NoiseStream::added_by(Node& node, std::span<const TriedSave> saves,
+                                                        const Tensors& sent, const Tensors& received) const {
+  std::vector<Tensors> added;
+  for (const TriedSave& save : saves) {
+    const Trying trying(save.site);
+    auto& differences = added.emplace_back(sent.size());
+    const auto tried = replay(node, received, sent);
+    for (std::size_t e = 0; tried && e < sent.size(); ++e) {
+      if ((*tried)[e].defined()) differences[e] = (*tried)[e] - sent[e];
+    }
+  }
+  return added;
+}
+
+void NoiseStream::pass(Node& node, const Tensors& sent, const Tensors& received) noexcept {
+  try {
+    follow(node, sent, received);
+  } catch (const std::exception&) {  // to know more is not worth a step of training
+    forget_exception();
+    give_up();
+  }
+}
+
+void NoiseStream::give_up() noexcept {
+  const std::lock_guard lock(mutex_);
+  has_failed_ = true;
+  for (Record& record : records_) record.noise.clear();
+  sums_.clear();
+  order_.clear();
+  leaves_.clear();
+}
+
+void NoiseStream::follow(Node& node, const Tensors& sent, const Tensors& received) {
+  const at::NoGradGuard no_graph;
+  Tensors noise;
+  std::vector<TriedSave> saves;
+  int self = kNobody;
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_failed_) return;
+    self = record_of(node);
+    Record& record = record_at(self);
+    if (std::exchange(record.is_done, true)) return;  // a graph that is kept may run again
+    order_.push_back(self);
+    noise = std::exchange(record.noise, {});
+    saves = record.saves;
+  }
+  noise.resize(received.size());
+  look_at_rows(node, sent, received);
+  const Tensors passed = passed_on(node, noise, sent, received);
+  const std::vector<Tensors> added = added_by(node, saves, sent, received);
+
+  const std::lock_guard lock(mutex_);
+  if (has_failed_) return;  // on another device's thread, meanwhile
+  std::vector<int> children;
+  for (std::size_t e = 0; e < sent.size(); ++e) children.push_back(child_of(node, e));
+  Record& record = record_at(self);  // now that its children have their places
+  record.children = children;
+  record.arrived = sums(noise);
+  record.sent = sums(passed);
+  for (const Tensors& tensors : added) record.added.push_back(sums(tensors));
+  for (std::size_t e = 0; e < sent.size(); ++e) {
+    if (children[e] < 0) continue;
+    const auto input = static_cast<std::size_t>(node.next_edge(e).input_nr);
+    arrive(record_at(children[e]), input, passed[e]);
+    for (std::size_t i = 0; i < added.size(); ++i) {
+      const at::Tensor& own = added[i][e];
+      if (own.defined()) arrive(record_at(children[e]), input, own * saves[i].strength);
+    }
+  }
+}
+
+void NoiseStream::arrive(Record& record, std::size_t input, const at::Tensor& noise) {
+  if (!noise.defined()) return;
+  if (record.noise.size() <= input) record.noise.resize(input + 1);
+  at::Tensor& place = record.noise[input];
+  place = place.defined() ? place + noise : noise;  // not in place: a node may give the same tensor twice
+}
+
+bool NoiseStream::has_passed() const {
+  const std::lock_guard lock(mutex_);
+  return !order_.empty();
+}
+
+bool NoiseStream::has_failed() const {
+  const std::lock_guard lock(mutex_);
+  return has_failed_;
+}
+
+void NoiseStream::start_copies() {
+  std::map<std::string, std::vector<SumId>> by_device;
+  for (std::size_t i = 0; i < sums_.size(); ++i) by_device[sums_[i].device().str()].push_back(static_cast<SumId>(i));
+  for (auto& [name, ids] : by_device) {
+    std::vector<at::Tensor> parts;
+    for (const SumId id : ids) parts.push_back(sums_[static_cast<std::size_t>(id)]);
+    const c10::Device device = parts.front().device();
+    const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt : std::optional(device));
+    const at::Tensor all = at::stack(parts);
+    Copied copied{std::move(ids), all, std::nullopt};
+    if (!device.is_cpu()) {
+      copied.on_host = at::empty(all.sizes(), at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+      copied.on_host.copy_(all, /*non_blocking=*/true);
+      copied.done.emplace(device.type());
+      copied.done->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    }
+    copied_.push_back(std::move(copied));
+  }
+}
+
+std::optional<Observation> NoiseStream::result(bool may_wait) {
+  const std::lock_guard lock(mutex_);
+  if (copied_.empty()) start_copies();
+  for (const Copied& copied : copied_) {
+    if (!copied.done) continue;
+    if (!may_wait) return std::nullopt;
+    copied.done->synchronize();
+  }
+  return evaluate();
+}
+
+std::vector<double> NoiseStream::squares() const {
+  std::vector<double> values(sums_.size());
+  for (const Copied& copied : copied_) {
+    const auto* norms = copied.on_host.const_data_ptr<float>();
+    for (std::size_t i = 0; i < copied.ids.size(); ++i) {
+      const double norm = norms[i];
+      values[static_cast<std::size_t>(copied.ids[i])] = norm * norm;
+    }
+  }
+  return values;
+}
+
+Observation NoiseStream::evaluate() const {
+  const std::vector<double> squared = squares();
+  const auto square = [&](SumId id) { return id == kNoSum ? 0.0 : squared[static_cast<std::size_t>(id)]; };
+  std::vector<double> gain(records_.size());  // variance of the gradient for noise of square 1 that arrives there
+  const auto reaches = [&](const Record& record, const std::vector<SumId>& sums) {
+    double variance = 0.0;
+    for (std::size_t e = 0; e < sums.size(); ++e) {
+      const int child = record.children[e];
+      if (child == kLeaf) variance += square(sums[e]);
+      if (child >= 0) variance += square(sums[e]) * gain[static_cast<std::size_t>(child)];
+    }
+    return variance;
+  };
+  for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
+    const Record& record = records_[static_cast<std::size_t>(*at)];
+    double arrived = 0.0;
+    for (const SumId id : record.arrived) arrived += square(id);
+    if (arrived > 0.0) gain[static_cast<std::size_t>(*at)] = reaches(record, record.sent) / arrived;
+  }
+
+  double energy = 0.0;
+  double variance = 0.0;
+  for (const LeafGradient& leaf : leaves_) {
+    energy += square(leaf.whole);
+    variance += square(leaf.by_rows) - square(leaf.whole) / leaf.rows;
+  }
+  Observation observation;
+  if (!(energy > 0.0)) return observation;
+  observation.gradient_variance = std::max(0.0, variance / energy);
+  for (const int place : order_) {
+    const Record& record = records_[static_cast<std::size_t>(place)];
+    for (std::size_t i = 0; i < record.added.size(); ++i) {
+      if (!can_be_known(record, i)) continue;
+      observation.sites.push_back(
+          {record.saves[i].site, reaches(record, record.added[i]) / record.saves[i].error / energy});
+    }
+  }
+  return observation;
+}
+
+/// Nothing is known of what a node that runs only once restores.
+bool NoiseStream::can_be_known(const Record& record, std::size_t save) {
+  return std::ranges::any_of(record.added[save], [](SumId id) { return id != kNoSum; });
+}
+
+}  // namespace actzip::torch

@@ -1,0 +1,84 @@
+// Which site saves next. Module paths come from hooks on every module's forward, which cost more than all the rest;
+// once steps repeat themselves, the order of the saves says the same.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "actzip/session.hpp"
+
+namespace actzip::torch {
+
+struct OperatorInfo;
+
+/// What is known about a save without its module. The parameter is part of it: layers of one kind differ by their
+/// weights.
+struct SaveKey {
+  const OperatorInfo* op = nullptr;
+  int slot = 0;
+  const void* parameter = nullptr;  ///< the storage of the first parameter that the operator was given
+  bool operator==(const SaveKey&) const = default;
+};
+
+/// The sites of one module, operator and slot, by ordinal.
+struct SiteGroup {
+  std::size_t step = 0;
+  std::size_t next = 0;  ///< ordinal of the next save in `step`
+  std::string slot;
+  Use use = Use::unknown;
+  bool weight_slot = false;
+  std::vector<SiteId> ids;
+};
+
+/// The saves of one step, learned from steps with watched modules and then followed without. Not thread-safe.
+class SiteSequence {
+ public:
+  struct Save {
+    SaveKey key;
+    SiteGroup* group = nullptr;
+    SiteId id;
+    bool after_model = false;  ///< by no module, after modules have saved
+    bool operator==(const Save&) const = default;
+  };
+
+  /// Begins a step. Gives whether it follows what was learned; if not, modules are to be watched.
+  bool begin();
+
+  [[nodiscard]] bool follows() const noexcept { return follows_; }
+
+  /// The save that is expected now, if `key` is it; null if the step leaves the sequence.
+  const Save* follow(const SaveKey& key) {
+    if (position_ == learned_.size() || learned_[position_].key != key) return nullptr;
+    return &learned_[position_++];
+  }
+
+  /// The step goes its own way: the sequence is to be learned anew, from twice as many equal steps.
+  void leave();
+
+  /// Whether this step has left: nobody watches its modules.
+  [[nodiscard]] bool is_left() const noexcept { return is_left_; }
+
+  /// A save of a step that does not follow.
+  void add(const Save& save);
+
+  /// Steps of several threads run into each other: never follow.
+  void give_up() noexcept { gave_up_ = true; }
+
+ private:
+  static constexpr int kFirstRepeats = 2;
+  static constexpr int kMostRepeats = 1 << 20;
+  static constexpr std::size_t kMostSaves = std::size_t{1} << 17U;  ///< longer steps are not learned
+
+  bool follows_ = false;
+  bool gave_up_ = false;
+  bool is_left_ = false;
+  bool is_whole_ = true;  ///< `current_` has all saves of its step
+  int repeats_ = 0;       ///< how often `learned_` came again
+  int enough_ = kFirstRepeats;
+  std::size_t position_ = 0;
+  std::vector<Save> learned_;
+  std::vector<Save> current_;
+};
+
+}  // namespace actzip::torch

@@ -1,0 +1,33 @@
+// One call of an operator, as far as actzip looks at it.
+#pragma once
+
+#include <c10/core/TensorImpl.h>
+
+#include <array>
+#include <cstddef>
+
+namespace actzip::torch {
+
+inline constexpr int kMaxArguments = 12;
+
+struct Call {
+  int count = 0;                                                ///< of the arguments that are looked at
+  std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
+  std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number; 1 for true
+  /// The storage of the first parameter among its arguments, or behind a cast; found at the first save.
+  const void* parameter = nullptr;
+
+  [[nodiscard]] const c10::TensorImpl* tensor(int position) const {
+    return position < count ? tensors[static_cast<std::size_t>(position)] : nullptr;
+  }
+};
+
+/// A slot without its name: cheap to find for each save, named once for each site.
+struct SlotCode {
+  static constexpr int kResult = kMaxArguments;
+  static constexpr int kOther = kMaxArguments + 1;
+  int value = kOther;  ///< an argument's position, kResult, or kOther + n
+  bool operator==(const SlotCode&) const = default;
+};
+
+}  // namespace actzip::torch

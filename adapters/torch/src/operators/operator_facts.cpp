@@ -1,0 +1,85 @@
+#include "operators/operator_facts.hpp"
+
+#include <cmath>
+#include <cstdint>
+
+namespace actzip::torch::facts {
+
+namespace {
+
+std::int64_t size_along(const c10::TensorImpl* tensor, double dimension) {
+  if (tensor == nullptr || tensor->dim() == 0) return 0;
+  const auto d = static_cast<std::int64_t>(dimension);
+  return tensor->size(d < 0 ? d + tensor->dim() : d);
+}
+
+/// Elements of the input's last `dimensions` dimensions: what a pooling index counts.
+std::int64_t window(const c10::TensorImpl* input, int dimensions) {
+  if (input == nullptr || input->dim() < dimensions) return 0;
+  std::int64_t elems = 1;
+  for (std::int64_t d = input->dim() - dimensions; d < input->dim(); ++d) elems *= input->size(d);
+  return elems;
+}
+
+}  // namespace
+
+void two_limits(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.interval = {static_cast<float>(call.numbers[1]), static_cast<float>(call.numbers[2])};
+  // An infinite value is outside of an infinite limit here.
+  facts.asks_one_bit = std::isfinite(facts.interval.lower) && std::isfinite(facts.interval.upper);
+}
+
+void lower_limit(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.interval.lower = static_cast<float>(call.numbers[1]);
+  facts.asks_one_bit = std::isfinite(facts.interval.lower);
+}
+
+void zero_limit(const Call& /*call*/, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.interval.nan = MaskSide::off;
+}
+
+void dropout_factor(const Call& /*call*/, const Call* outer, SlotCode /*slot*/, OperatorFacts& facts) {
+  if (outer != nullptr) facts.factor = 1.0F / static_cast<float>(1.0 - outer->numbers[1]);
+}
+
+void other_factor(const Call& call, const Call* /*outer*/, SlotCode slot, OperatorFacts& facts) {
+  const c10::TensorImpl* const other = slot.value == 0 || slot.value == 1 ? call.tensor(1 - slot.value) : nullptr;
+  if (other != nullptr) facts.meets_elems = other->numel();
+  facts.meets_parameter = call.parameter != nullptr;
+}
+
+void exponent(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.exponent = static_cast<float>(call.numbers[1]);
+}
+
+void row_width(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.row_elems = size_along(call.tensor(0), -1);
+}
+
+void operand_width(const Call& call, const Call* /*outer*/, SlotCode slot, OperatorFacts& facts) {
+  facts.row_elems = size_along(call.tensor(slot.value), -1);
+}
+
+void channel_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  const c10::TensorImpl* const input = call.tensor(0);
+  const std::int64_t channels = input != nullptr && input->dim() > 1 ? input->size(1) : 0;
+  facts.row_elems = channels > 0 ? input->numel() / channels : 0;
+}
+
+void rows_of_table(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.index_bound = size_along(call.tensor(0), 0);
+}
+
+void size_along_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.index_bound = size_along(call.tensor(0), call.numbers[1]);
+}
+
+void plane_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.index_bound = window(call.tensor(0), 2);
+}
+
+void volume_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.index_bound = window(call.tensor(0), 3);
+}
+
+}  // namespace actzip::torch::facts

@@ -1,0 +1,35 @@
+// What the arguments of a call say about limits, factors and bounds. Positions are those of torch's schemas.
+// operator_table.cpp says which reader serves which operator.
+#pragma once
+
+#include "actzip/policy.hpp"
+#include "operators/call.hpp"
+
+namespace actzip::torch {
+
+/// `outer` is the call inside of which `call` runs; null if there is none.
+using FactsReader = void (*)(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+
+namespace facts {
+
+void two_limits(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void lower_limit(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void zero_limit(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void dropout_factor(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void other_factor(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void exponent(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Rows of the first argument.
+void row_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Rows of the saved argument.
+void operand_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Elements of one channel of the first argument.
+void channel_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void rows_of_table(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void size_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Positions in a plane, or a volume.
+void plane_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void volume_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+
+}  // namespace facts
+
+}  // namespace actzip::torch

@@ -1,0 +1,119 @@
+#include "operators/operator_info.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace actzip::torch {
+
+namespace {
+
+constexpr std::string_view kTorch = "aten::";
+constexpr std::string_view kFunction = "Function::";
+constexpr std::size_t kLastBit = 31;
+
+std::string name_of(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  return name.starts_with(kTorch) ? name.substr(kTorch.size()) : name;
+}
+
+OperatorInfo info_of(const c10::OperatorHandle& op) {
+  OperatorInfo info{name_of(op)};
+  info.handle = op;
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    info.arguments.push_back(arguments[i].name());
+    const auto* alias = arguments[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) info.written |= 1U << std::min(i, kLastBit);
+  }
+  return info;
+}
+
+/// The operator whose own text `name` is; none for a function, whatever it is called.
+std::optional<c10::OperatorHandle> operator_at(const char* name, const char* overload) {
+  auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  return op && op->schema().name().c_str() == name ? op : std::nullopt;
+}
+
+/// All that were ever seen.
+class OperatorTable {
+ public:
+  const OperatorInfo& find(const char* name, const char* overload) {
+    const auto op = operator_at(name, overload);
+    std::string key = op ? std::string(name) + '.' + overload : std::string(kFunction) + name;
+    const std::lock_guard lock(mutex_);
+    auto& info = infos_[std::move(key)];
+    if (!info) {
+      info = std::make_unique<OperatorInfo>(op ? info_of(*op) : OperatorInfo{std::string(kFunction) + name});
+      info->is_opaque = !op;
+      info->is_torch = op && std::string_view(name).starts_with(kTorch);
+    }
+    return *info;
+  }
+
+  const OperatorInfo& find(const char* prefix, const OperatorInfo& info) {
+    const std::lock_guard lock(mutex_);
+    auto& own = prefixed_[{prefix, &info}];
+    if (!own) {
+      own = std::make_unique<OperatorInfo>(info);
+      own->name.insert(0, prefix);
+      own->row = find_operator(own->name);
+    }
+    return *own;
+  }
+
+ private:
+  using Prefixed = std::pair<const char*, const OperatorInfo*>;
+  struct Hash {
+    std::size_t operator()(const Prefixed& key) const noexcept {
+      return std::hash<const void*>()(key.first) ^ (std::hash<const void*>()(key.second) << 1U);
+    }
+  };
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::unique_ptr<OperatorInfo>> infos_;
+  std::unordered_map<Prefixed, std::unique_ptr<OperatorInfo>, Hash> prefixed_;
+};
+
+OperatorTable& table() {
+  static auto* table = new OperatorTable;
+  return *table;
+}
+
+/// An operator that this thread has met. A library that is unloaded frees its names, so the text is compared too.
+struct Met {
+  std::string name;
+  std::string overload;
+  const OperatorInfo* info = nullptr;
+};
+
+}  // namespace
+
+const OperatorInfo& operator_info(const char* name, const char* overload) {
+  thread_local std::unordered_map<const char*, Met> met;
+  const auto known = met.find(name);
+  if (known != met.end() && known->second.name == name && known->second.overload == overload) {
+    return *known->second.info;
+  }
+  const OperatorInfo& info = table().find(name, overload);
+  // The names of functions lie in memory that others use after them.
+  if (!info.is_opaque) met[name] = {name, overload, &info};
+  return info;
+}
+
+const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info) { return table().find(prefix, info); }
+
+const OperatorInfo& cast_operator() {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
+  return operator_info(op.schema().name().c_str(), op.schema().overload_name().c_str());
+}
+
+const OperatorInfo& unknown_operator() {
+  static const auto* info = new OperatorInfo{"unknown"};
+  return *info;
+}
+
+}  // namespace actzip::torch

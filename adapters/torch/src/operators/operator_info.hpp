@@ -1,0 +1,50 @@
+// Who runs: the operators of torch's dispatcher, and functions that only call themselves something.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operators/operator_table.hpp"
+
+namespace actzip::torch {
+
+/// What is known about an operator, for all its calls.
+struct OperatorInfo {
+  /// One of torch's own goes without its namespace: "addmm". Any other has two colons in its name, so that nothing is
+  /// taken for torch's: "mylib::addmm" is an operator of another library, "Function::addmm" is no operator at all, but
+  /// an autograd function of that name.
+  std::string name;
+  std::vector<std::string> arguments = {};  ///< their names; empty for functions
+  std::optional<c10::OperatorHandle> handle = {};
+  std::uint32_t written = 0;                     ///< bit i: it writes into its argument i; bit 31 for all from there on
+  bool is_opaque = false;                        ///< a function: nobody knows what it writes into
+  bool is_torch = true;                          ///< one of torch's own
+  const OperatorRow* row = find_operator(name);  ///< null if the table has none
+
+  /// What the gradient needs of what it saves there.
+  [[nodiscard]] Use use_of(std::string_view slot) const {
+    const Use known = torch::use_of(row, slot);
+    return known == Use::unknown && !is_torch ? Use::foreign : known;
+  }
+};
+
+/// Who runs under this name. `name` is an operator's only if it lies where the operator's own name lies: functions may
+/// be called anything. Never destroyed.
+const OperatorInfo& operator_info(const char* name, const char* overload);
+
+/// What `info` is called in places that the policy must tell from others: `prefix` is part of the name then. One of few
+/// literals, compared by address. Never destroyed.
+const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info);
+
+/// The one that makes casts. Never destroyed.
+const OperatorInfo& cast_operator();
+
+/// Whoever saves outside of all of them. Never destroyed.
+const OperatorInfo& unknown_operator();
+
+}  // namespace actzip::torch

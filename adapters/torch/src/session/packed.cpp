@@ -1,0 +1,82 @@
+#include "session/packed.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/backward.hpp"
+#include "base/convert.hpp"
+#include "base/memory.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Shape& shape) {
+  const auto key = c10::computeDispatchKey(type, c10::kStrided, storage.device());
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key),
+                                                         c10::scalarTypeToTypeMeta(type));
+  const auto rank = static_cast<std::size_t>(shape.rank);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides({shape.sizes.data(), rank}, {shape.strides.data(), rank});
+  return tensor;
+}
+
+}  // namespace
+
+c10::OptionalDeviceGuard guard_for(c10::Device device) {
+  return device.is_cpu() ? c10::OptionalDeviceGuard() : c10::OptionalDeviceGuard(device);
+}
+
+void Packed::check_version() const {
+  if (!has_version_ || counter_.current_version() == version_) return;
+  TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",
+              "what ", *kept_.site, " saved is at version ", counter_.current_version(), "; expected version ",
+              version_, " instead.");
+}
+
+at::Tensor Packed::unpack() const {
+  check_version();
+  if (is_recomputed()) return call_->compute(part_);
+  return as_is_.defined() ? as_is_ : restored();
+}
+
+at::Tensor Packed::unpack_as_tried() const {
+  at::Tensor tensor = as_tried(unpack(), site_, kept_.trial);
+  if (call_) call_->note_restored(part_, tensor);
+  return tensor;
+}
+
+/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
+/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
+/// below.
+std::optional<TriedSave> Packed::tried() const {
+  constexpr double kLeast = 0x1p-14;
+  if (!kept_.trial) return std::nullopt;
+  const TrialNoise& trial = *kept_.trial;
+  return TriedSave{site_, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
+}
+
+at::Tensor Packed::empty_restored(c10::ScalarType type) const {
+  const auto rank = static_cast<std::size_t>(shape_.rank);
+  return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
+                           at::TensorOptions().dtype(type).device(device_));
+}
+
+at::Tensor Packed::restored() const {
+  const auto guard = guard_for(device_);
+  // Real memory, never written: a kernel that only looks at the shape may still copy it.
+  if (kept_.how == Keep::shape_only) return empty_restored();
+  const ProfileRange range("decode", [&]() -> const std::string& { return *kept_.site; });
+  const Allocation values = restore(kept_, current_stream(device_), torch_memory());
+  if (const auto check = index_check(kept_)) after_backward([check] { check->finish(torch_memory()); });
+  const OwnedStorage& owner = owner_of(values);
+  at::Tensor tensor = tensor_on(owner.storage, type_, shape_);
+  tensor.unsafeGetTensorImpl()->set_version_counter(owner.version);
+  return tensor;
+}
+
+Encoding Packed::encoding() const {
+  check_version();
+  return encoding_of(kept_, current_stream(device_), torch_memory());
+}
+
+}  // namespace actzip::torch

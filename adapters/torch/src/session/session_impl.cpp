@@ -1,0 +1,294 @@
+#include "session/session_impl.hpp"
+
+#include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/DispatchKeySet.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "base/convert.hpp"
+#include "base/memory.hpp"
+#include "observe/memory_log.hpp"
+#include "session/attention.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+/// Where a step leaves the sequence that it followed, modules were not watched.
+const std::string kUnknownModule = "?";
+
+/// Why no codec can take this kind of tensor; empty if one can.
+std::string_view unsupported_reason(const at::Tensor& tensor) {
+  const auto keys = tensor.key_set();
+  if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
+  if (tensor.layout() != c10::kStrided || tensor.is_nested()) return "not a dense tensor";
+  if (!tensor.has_storage() ||
+      keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched}))) {
+    return "without memory of its own";
+  }
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) return "neither on the CPU nor on CUDA";
+  if (!to_dtype(tensor.scalar_type())) return "of a type that no codec takes";
+  if (tensor.is_conj() || tensor.is_neg()) return "lazily conjugated or negated";
+  if (tensor.dim() > kMaxRank) return "of too many dimensions";
+  return "";
+}
+
+/// Casts are copies, so their values stay whatever becomes of the source: two are the same only if nobody can have
+/// written into the source between them, nor into one of them since. That is known while somebody listens.
+CastSource cast_source(const at::Tensor& tensor, const at::Tensor* cast_from) {
+  MemoryLog* const log = memory_log();
+  if (log == nullptr || memory_version(tensor) != 0) return {};
+  if (cast_from != nullptr) return {log->casts_of(*cast_from), tensor.storage_offset()};
+  const NodePtr node = cast_node(tensor);
+  return {node ? log->casts_by(*node) : 0, tensor.storage_offset()};
+}
+
+/// On the CPU, torch's loops stop the gradient at a NaN in a whole vector, and let it pass at one behind the last.
+bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
+  return tensor.is_cpu() && op.row != nullptr && op.row->is_torn_at_nan;
+}
+
+bool has_nan(const at::Tensor& tensor) {
+  const at::NoGradGuard no_graph;
+  const Unheard unheard;
+  return tensor.numel() > 0 && std::isnan(tensor.max().item<float>());  // the greatest of a NaN and anything is NaN
+}
+
+}  // namespace
+
+bool SessionImpl::begin_step() {
+  take_observation();
+  session_.begin_step();
+  backward_ran_->store(false, std::memory_order_relaxed);
+  samples->begin_step();
+  const std::lock_guard lock(mutex_);
+  if (open_steps_++ > 0) {
+    if (sequence_.follows()) sequence_.leave();
+    sequence_.give_up();
+  }
+  ++step_;
+  saw_module_ = false;
+  is_observed_ = false;
+  return !sequence_.begin();
+}
+
+void SessionImpl::begin_layer_step() {
+  begin_step();
+  observe_step();
+  end_step();
+}
+
+void SessionImpl::begin_after_backward() {
+  constexpr int kNoBackward = -1;
+  if (!backward_ran_->load(std::memory_order_relaxed)) return;
+  if (is_listening(*this) || ::torch::autograd::get_current_graph_task_id() != kNoBackward) return;
+  begin_layer_step();
+}
+
+bool SessionImpl::observe_step() {
+  const std::lock_guard lock(mutex_);
+  if (stream_ || open_steps_ != 1 || !session_.wants_observation()) return false;
+  stream_ = std::make_shared<NoiseStream>();
+  is_observed_ = may_be_captured_ = true;
+  waited_ = asked_ = 0;
+  session_.note_observed();
+  return true;
+}
+
+/// A step that is captured into a graph would be observed again with each replay; its first tensor on a device tells,
+/// so that a step on the CPU asks no driver.
+std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  if (!is_observed_) return nullptr;
+  if (may_be_captured_ && tensor.is_cuda()) {
+    may_be_captured_ = false;
+    if (is_captured(tensor.device())) {
+      is_observed_ = false;
+      stream_.reset();
+    }
+  }
+  return stream_;
+}
+
+/// Between two steps, so that no step has some of its bits by one plan and some by another.
+bool SessionImpl::take_observation() {
+  constexpr int kMostWaiting = 8;
+  const std::lock_guard lock(mutex_);
+  if (!stream_ || open_steps_ > 0) return false;
+  if (stream_->has_failed()) {
+    TORCH_WARN("actzip: memory ran out while a step was observed; bits stay as they are until the next one is");
+    stream_.reset();
+    session_.skip_observation();
+    return false;
+  }
+  if (!stream_->has_passed()) {
+    if (++waited_ > kMostWaiting) stream_.reset();  // nobody ran backward
+    return false;
+  }
+  // By then the device has come that far, or has two steps ahead of it while the host waits: it never stands still.
+  constexpr int kStepsUntilRead = 2;
+  const auto observation = stream_->result(asked_++ >= kStepsUntilRead);
+  if (!observation) return false;
+  stream_.reset();
+  return !observation->sites.empty() && session_.learn(*observation);
+}
+
+void SessionImpl::end_step() {
+  samples->end_step();
+  const std::lock_guard lock(mutex_);
+  --open_steps_;
+}
+
+Report SessionImpl::report() const {
+  Report report = session_.report();
+  report.sample_statistics = samples->report();
+  return report;
+}
+
+const std::string* SessionImpl::module_path(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  auto& place = module_paths_[path];
+  if (!place) place = std::make_unique<std::string>(path);
+  return place.get();
+}
+
+std::size_t SessionImpl::Hash::operator()(const SiteAddress& address) const noexcept {
+  const auto module = reinterpret_cast<std::uintptr_t>(address.module);
+  const auto op = reinterpret_cast<std::uintptr_t>(address.op);
+  return ((module * 31 + op) * 31 + static_cast<std::size_t>(address.slot)) * 0x9E3779B97F4A7C15ULL >> 16U;
+}
+
+SiteGroup& SessionImpl::group_of(const Saver& saver, const std::string* module) {
+  const SiteAddress address{module, saver.op, saver.slot.value};
+  if (const auto known = groups_.find(address); known != groups_.end()) return known->second;
+  SiteGroup group;
+  group.slot = slot_name(*saver.op, saver.slot);
+  group.use = saver.op->use_of(group.slot);
+  group.weight_slot = holds_weight(group.use, group.slot);
+  return groups_.emplace(address, std::move(group)).first->second;
+}
+
+SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::string* module) {
+  if (group.step != step_) group.next = 0;
+  group.step = step_;
+  if (group.next == group.ids.size()) {
+    const std::string_view path = module != nullptr ? std::string_view(*module) : std::string_view();
+    group.ids.push_back(session_.site({path, saver.op->name, group.slot, static_cast<int>(group.next), group.use}));
+  }
+  return group.ids[group.next++];
+}
+
+SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
+  const SaveKey key{saver.op, saver.slot.value, saver.parameter};
+  const std::lock_guard lock(mutex_);
+  if (sequence_.follows()) {
+    if (const auto* save = sequence_.follow(key)) return *save;
+    sequence_.leave();
+  }
+  const bool is_left = sequence_.is_left();
+  const std::string* module = is_left ? &kUnknownModule : current_module(*this);
+  SiteGroup& group = group_of(saver, module);
+  const SiteId id = next_in(group, saver, module);
+  if (module != nullptr && !is_left) saw_module_ = true;
+  const SiteSequence::Save save{key, &group, id, module == nullptr && saw_module_};
+  sequence_.add(save);
+  return save;
+}
+
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place,
+                                  const PackHelp& help) const {
+  SavedTensor saved;
+  saved.facts = saver.facts;
+  saved.facts.after_model = place.after_model;
+  const auto dtype = to_dtype(tensor.scalar_type());
+  saved.view.dtype = dtype.value_or(DType::u8);
+  saved.role_reason = unsupported_reason(tensor);
+  if (tensor.has_storage()) saved.bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
+  if (!saved.role_reason.empty()) {
+    saved.role = Role::unsupported;
+    return saved;
+  }
+  saved.view.shape = to_shape(tensor);
+  saved.role_reason = parameter_reason(tensor, parameters, place.group->weight_slot);
+  if (!saved.role_reason.empty()) {
+    saved.role = Role::parameter;
+    return saved;
+  }
+  saved.view.data = tensor.const_data_ptr();
+  saved.view.device = to_device(tensor.device());
+  saved.identity = storage_identity(tensor);
+  saved.version = memory_version(tensor);
+  saved.source = cast_source(tensor, help.cast_from);
+  if (is_torn_at_nan(*saver.op, tensor) && has_nan(tensor)) saved.facts.asks_one_bit = false;
+  saved.samples = samples->batch(tensor.device());
+  return saved;
+}
+
+Packed SessionImpl::pack(const at::Tensor& tensor) {
+  Saver saver = current_saver(tensor, parameters);
+  if (saver.is_first) saver.frame->attention = AttentionCall::of(*saver.frame);
+  const auto call = saver.frame != nullptr ? saver.frame->attention : nullptr;
+  const auto part = call ? AttentionCall::part_of(saver.slot, tensor) : std::nullopt;
+  saver.facts.recomputable = part && call->can_compute(*part);
+  Packed packed = pack_at(place_of(saver), tensor, saver, {});
+  if (part) {
+    call->note_kept(*part, packed);  // a copy that does not hold the call
+    packed.call_ = call;
+    packed.part_ = *part;
+  }
+  if (const auto save = packed.tried()) {
+    if (const auto stream = observer(tensor)) note_tried(*save, stream);
+  }
+  return packed;
+}
+
+Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std::string* module,
+                         const PackHelp& help) {
+  SiteSequence::Save place;
+  {
+    const std::lock_guard lock(mutex_);
+    saw_module_ = true;
+    place.group = &group_of(saver, module);
+    place.id = next_in(*place.group, saver, module);
+  }
+  return pack_at(place, tensor, saver, help);
+}
+
+Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver,
+                            const PackHelp& help) {
+  const Packed* source = help.source;
+  SavedTensor saved = describe(tensor, saver, place, help);
+  saved.encoder = help.encoder;
+  Packed packed;
+  packed.has_version_ = !tensor.is_inference();
+  if (packed.has_version_) {
+    packed.counter_ = tensor.unsafeGetTensorImpl()->version_counter();
+    packed.version_ = packed.counter_.current_version();
+  }
+  if (saved.role == Role::activation) {
+    const auto guard = guard_for(tensor.device());
+    const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
+    packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
+                                 source != nullptr ? &source->kept_ : nullptr);
+  } else {
+    packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
+  }
+  packed.site_ = place.id;
+  if (packed.kept_.by_sample && !session_.is_trial()) samples->watch(tensor);
+  if (packed.kept_.how == Keep::as_is) {
+    packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
+    return packed;
+  }
+  packed.shape_ = packed.is_derived() ? source->shape_ : compact(saved.view.shape);
+  packed.type_ = packed.is_derived() ? source->type_ : tensor.scalar_type();
+  packed.device_ = tensor.device();
+  record_on_current_stream(tensor.storage());
+  return packed;
+}
+
+}  // namespace actzip::torch

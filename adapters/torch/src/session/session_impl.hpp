@@ -1,0 +1,97 @@
+// A session for torch: describes tensors to the core, and turns what the core kept into tensors again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "actzip/session.hpp"
+#include "observe/running_operators.hpp"
+#include "observe/site_sequence.hpp"
+#include "operators/parameters.hpp"
+#include "session/packed.hpp"
+#include "session/sample_table.hpp"
+
+namespace actzip::torch {
+
+/// What a layer knows beside the tensor; mostly nothing.
+struct PackHelp {
+  const Packed* source = nullptr;         ///< see actzip::Session::keep()
+  Encoder* encoder = nullptr;             ///< see actzip::SavedTensor
+  const at::Tensor* cast_from = nullptr;  ///< what the layer made the tensor of, if that is a cast
+};
+
+class SessionImpl final : public Listener {
+ public:
+  explicit SessionImpl(const SessionOptions& options)
+      : samples(std::make_shared<SampleTable>(options.use_gradient ? options.num_samples : 0)), session_(options) {}
+
+  /// Modules are to be watched until its sequence of saves is known: see SiteSequence.
+  bool begin_step() override;
+  void end_step() override;
+  /// A step without a scope, in which layers alone keep something.
+  void begin_layer_step();
+  /// The same, if backward of such a layer has run since the last step began, and runs no more: whoever calls layers
+  /// without telling has steps, too.
+  void begin_after_backward();
+  /// Set by the nodes of layers, which may outlive the session.
+  [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& backward_ran() const { return backward_ran_; }
+  bool observe_step() override;
+  /// Learns from an observed step if it is time to read its figures. Gives whether it did.
+  bool take_observation();
+  Packed pack(const at::Tensor& tensor);
+  /// The same for a layer, which knows its module and what it saves.
+  Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
+  /// Where what is saved now is to be tried out; null unless the step is observed.
+  [[nodiscard]] std::shared_ptr<NoiseStream> observer(const at::Tensor& tensor);
+
+  ParameterRegistry parameters;
+  const std::shared_ptr<SampleTable> samples;
+  [[nodiscard]] Report report() const;
+  [[nodiscard]] const actzip::Session& core() const { return session_; }
+  [[nodiscard]] actzip::Session& core() { return session_; }
+
+  /// A path for enter_module(); valid as long as the session.
+  const std::string* module_path(const std::string& path);
+
+ private:
+  /// Where a site is looked up without making its name.
+  struct SiteAddress {
+    const std::string* module;
+    const OperatorInfo* op;
+    int slot;
+    bool operator==(const SiteAddress&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const SiteAddress& address) const noexcept;
+  };
+  SiteSequence::Save place_of(const Saver& saver);
+  SiteGroup& group_of(const Saver& saver, const std::string* module);
+  SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place,
+                       const PackHelp& help) const;
+  Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
+
+  actzip::Session session_;  ///< the core's, not the one of torch.hpp
+  std::shared_ptr<std::atomic<bool>> backward_ran_ = std::make_shared<std::atomic<bool>>(true);
+  std::mutex mutex_;  ///< of everything below
+  std::size_t step_ = 0;
+  int open_steps_ = 0;                   ///< on all threads
+  std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come
+  bool is_observed_ = false;             ///< the step that runs now
+  bool may_be_captured_ = false;         ///< it is, and nobody has looked yet
+  int waited_ = 0;                       ///< steps, for the backward of an observed one
+  int asked_ = 0;                        ///< how often for its result
+  SiteSequence sequence_;
+  bool saw_module_ = false;                                  ///< in this step
+  std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
+  std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
+};
+
+}  // namespace actzip::torch
