@@ -16,7 +16,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.dist_info import dist_info
 
@@ -203,5 +203,8 @@ class EarlyCheck(dist_info):
 
 
 if __name__ == "__main__":
-    setup(version=version(), ext_modules=[Extension("actzip._C", sources=[])],
+    # actzip.bench lies in apps/bench; pyproject.toml says where.
+    bench = ["actzip.bench", *(f"actzip.bench.{name}" for name in find_packages("apps/bench"))]
+    setup(version=version(), packages=[*find_packages("python"), *bench],
+          ext_modules=[Extension("actzip._C", sources=[])],
           cmdclass={"build_ext": CMakeBuild, "dist_info": EarlyCheck})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters, the data sets and the program."""
+"""The dependency law of CONTRIBUTING.md, checked on every #include line of the core, the adapters and the programs."""
 
 import re
 import sys
@@ -23,10 +23,11 @@ LAW = {
     "adapters/torch": ["actzip/", "batch_norm_kernels.hpp", "convert.hpp", "encoded_tensor.hpp", "engine.hpp", "memory.hpp",
                        "memory_log.hpp", "noise_stream.hpp", "operator_info.hpp", "operators.hpp", "parameters.hpp", "run_of_memory.hpp", "sample_table.hpp",
                        "session_impl.hpp", "site_sequence.hpp"],
-    "data": ["math/hash.hpp"],
-    "models": ["actzip/"],
-    "train": ["actzip/", "data/", "models/"],
-    "cli": ["actzip/", "data/", "build_info.hpp"],
+    "apps/data": ["math/hash.hpp"],
+    "apps/models": ["actzip/"],
+    "apps/train": ["actzip/", "data/", "models/"],
+    "apps/cli": ["actzip/", "data/", "build_info.hpp"],
+    "apps/bench": ["actzip/"],
     "examples": ["actzip/"],
 }
 FRAMEWORKS = ("torch/", "ATen/", "c10/", "paddle/", "pybind11/", "nanobind/", "Python.h", "numpy/")
@@ -44,7 +45,7 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder not in ("examples", "adapters/torch", "models", "train") and name.startswith(FRAMEWORKS):
+    if folder not in ("examples", "adapters/torch", "apps/models", "apps/train", "apps/bench") and name.startswith(FRAMEWORKS):
         return "is a framework's header; adapters, and what is built on them, may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
@@ -53,14 +54,14 @@ def problem(path, folder, quote, name):
         return None
     if folder == "include/actzip" and not re.fullmatch(r"[a-z_0-9]+", name):
         return "is not of the standard library, the only one public headers may use"
-    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/plan", "src/store", "src/session", "src", "data") and name.startswith(CUDA_HEADERS):
+    if folder in ("src/math", "src/format", "src/codec", "src/cpu", "src/plan", "src/store", "src/session", "src", "apps/data") and name.startswith(CUDA_HEADERS):
         return "is CUDA's; it belongs into src/cuda"
     return None
 
 
 def main():
     checked, faults = 0, []
-    for top in ("include", "src", "adapters", "data", "models", "train", "cli", "examples"):
+    for top in ("include", "src", "adapters", "apps", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
                 continue

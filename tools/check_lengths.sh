@@ -10,6 +10,6 @@ while IFS= read -r file; do
     echo "$file has $lines lines; at most $limit are allowed: split it"
     status=1
   fi
-done < <(find include src adapters python data models train cli tests reference tools examples bench -type f \
+done < <(find include src adapters apps python tests reference tools examples -type f \
   \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' -o -name '*.py' -o -name '*.sh' \) 2>/dev/null)
 exit $status

@@ -17,6 +17,6 @@ build="$1"
 "$clang_format" --dry-run --Werror "${sources[@]}"
 tools/check_lengths.sh
 python3 tools/check_includes.py
-echo "lint: clang-tidy over src, data and cli"
-printf '%s\n' "${sources[@]}" | grep -E '^(src|data|cli)/.*\.cpp$' | grep -vE '(_|/)stub\.cpp$' |
+echo "lint: clang-tidy over src, apps/data and apps/cli"
+printf '%s\n' "${sources[@]}" | grep -E '^(src|apps/data|apps/cli)/.*\.cpp$' | grep -vE '(_|/)stub\.cpp$' |
   xargs -n 1 -P "$(nproc)" "$clang_tidy" --quiet --extra-arg=-Wno-unknown-warning-option -p "$build"

@@ -88,8 +88,10 @@ def test_the_sdist_holds_what_a_build_needs_and_nothing_else(sdist):
             if path.suffix in (".hpp", ".cpp", ".cu", ".cuh", ".cmake", ".in", ".py", ".pyi") or path.name in (
                     "CMakeLists.txt", "py.typed"):
                 assert str(path.relative_to(ROOT)) in names
+    for path in (ROOT / "apps/bench").rglob("*.py"):
+        assert str(path.relative_to(ROOT)) in names
     assert {name.partition("/")[0] for name in names} - {""} == {
-        "CMakeLists.txt", "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "adapters", "cmake", "include",
+        "CMakeLists.txt", "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "adapters", "apps", "cmake", "include",
         "pyproject.toml", "python", "setup.cfg", "setup.py", "src"}
 
 

@@ -1,5 +1,5 @@
 // A GPT, an encoder of sentences and a vision transformer, made of one block. Names and order are those of the networks
-// in python/actzip/bench/tasks.
+// in apps/bench/tasks.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 

@@ -3,7 +3,8 @@
 
 Variants run in turn in one process; each figure is the median of the differences to a step without hooks. "as is" keeps
 every tensor, so that nothing is allocated, encoded or launched; the others include it. With a model, the first steps,
-whose modules are watched, are shown apart; "converted" needs no scope and no hooks. If bench/torch_host_cost.cpp was built, its table follows.
+whose modules are watched, are shown apart; "converted" needs no scope and no hooks. If torch_host_cost.cpp was built,
+its table follows.
 """
 
 import copy
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 
 STEPS = 400
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def make_model(device):

@@ -59,7 +59,7 @@ class GraphModel : public Model {
   std::vector<Dropout> dropouts_;
 };
 
-/// The network of Kipf and Welling; names as in python/actzip/bench/tasks/cora.py.
+/// The network of Kipf and Welling; names as in apps/bench/tasks/cora.py.
 class Gcn : public GraphModel {
  public:
   explicit Gcn(const ModelOptions& options) {

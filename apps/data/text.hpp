@@ -1,5 +1,5 @@
 // Text to learn from: a file as characters, sentences with labels as words. The numbers are those that
-// python/actzip/bench gives them.
+// apps/bench gives them.
 #pragma once
 
 #include <cstddef>
