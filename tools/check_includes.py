@@ -20,9 +20,16 @@ LAW = {
     "src/store": ["actzip/", "store/"],
     "src/session": ["actzip/", "format/", "store/", "session/"],
     "src": ["actzip/"],
-    "adapters/torch": ["actzip/", "batch_norm_kernels.hpp", "convert.hpp", "encoded_tensor.hpp", "engine.hpp", "memory.hpp",
-                       "memory_log.hpp", "noise_stream.hpp", "operator_info.hpp", "operators.hpp", "parameters.hpp", "run_of_memory.hpp", "sample_table.hpp",
-                       "session_impl.hpp", "site_sequence.hpp"],
+    # Each folder may use those above it, and no other.
+    "adapters/torch/include": ["actzip/"],
+    "adapters/torch/src/base": ["actzip/", "base/"],
+    "adapters/torch/src/operators": ["actzip/", "base/", "operators/"],
+    "adapters/torch/src/observe": ["actzip/", "base/", "operators/", "observe/"],
+    "adapters/torch/src/session": ["actzip/", "base/", "operators/", "observe/", "session/"],
+    "adapters/torch/src/encoded": ["actzip/", "base/", "operators/", "session/", "encoded/"],
+    "adapters/torch/src/hooks": ["actzip/", "observe/", "session/", "encoded/", "hooks/"],
+    "adapters/torch/src/layers": ["actzip/", "base/", "operators/", "observe/", "session/", "encoded/", "hooks/", "layers/"],
+    "adapters/torch/python": ["actzip/", "base/", "operators/", "observe/", "session/", "hooks/"],
     "apps/data": ["math/hash.hpp"],
     "apps/models": ["actzip/"],
     "apps/train": ["actzip/", "data/", "models/"],
@@ -30,10 +37,16 @@ LAW = {
     "apps/bench": ["actzip/"],
     "examples": ["actzip/"],
 }
+KNOW_FRAMEWORKS = ("adapters/", "examples", "apps/models", "apps/train", "apps/bench")
 FRAMEWORKS = ("torch/", "ATen/", "c10/", "paddle/", "pybind11/", "nanobind/", "Python.h", "numpy/")
 CUDA_HEADERS = ("cuda", "cooperative_groups", "mma.h", "cub/", "cccl/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SOURCES = {".hpp", ".cpp", ".cuh", ".cu"}
+# How frameworks spell their operators. The core knows uses (actzip/use.hpp); names of mathematics are everybody's.
+SPELLINGS = re.compile(
+    r"\b(aten|addmm|baddbmm|bmm|addmv|torch|paddle|miopen|autograd|_to_copy|hardtanh|"
+    r"(?:mkldnn|cudnn|native|thnn|_thnn|_scaled_dot_product|_flash_attention|nll_loss|max_pool\dd)\w*|"
+    r"_(?:log_|safe_)?softmax|_fused_rms_norm)\b")
 
 
 def folder_of(path):
@@ -45,7 +58,7 @@ def folder_of(path):
 
 def problem(path, folder, quote, name):
     """What is wrong with one include, or None."""
-    if folder not in ("examples", "adapters/torch", "apps/models", "apps/train", "apps/bench") and name.startswith(FRAMEWORKS):
+    if not folder.startswith(KNOW_FRAMEWORKS) and name.startswith(FRAMEWORKS):
         return "is a framework's header; adapters, and what is built on them, may know frameworks"
     if quote == '"':
         beside = "/" not in name and (path.parent / name).exists()
@@ -59,8 +72,34 @@ def problem(path, folder, quote, name):
     return None
 
 
+def circles(includes):
+    """Headers that include each other, directly or by others; `includes` maps a file to those that it includes."""
+    found, state = [], {}
+
+    def visit(file, way):
+        state[file] = "open"
+        for other in sorted(includes.get(file, ())):
+            if state.get(other) == "open":
+                names = [str(f.relative_to(ROOT)) for f in (*way[way.index(other):], other)]
+                found.append("a circle of includes: " + " -> ".join(names))
+            elif other not in state:
+                visit(other, [*way, other])
+        state[file] = "done"
+
+    for file in sorted(includes):
+        if file not in state:
+            visit(file, [file])
+    return found
+
+
+def own_file(path, name):
+    """The file of ours that `name` stands for in `path`; None if it is another's."""
+    roots = (path.parent, *(ROOT / root for root in ("include", "src", "adapters/torch/include", "adapters/torch/src", "apps")))
+    return next((root / name for root in roots if (root / name).exists()), None)
+
+
 def main():
-    checked, faults = 0, []
+    checked, faults, includes = 0, [], {}
     for top in ("include", "src", "adapters", "apps", "examples"):
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix not in SOURCES:
@@ -72,10 +111,16 @@ def main():
                 faults.append(f"{where}: its folder is not in the table of tools/check_includes.py")
                 continue
             for number, line in enumerate(path.read_text().splitlines(), 1):
+                spelling = SPELLINGS.search(line) if top in ("include", "src") else None
+                if spelling:
+                    faults.append(f"{where}:{number}: '{spelling[0]}' is how a framework spells it; the core knows uses")
                 match = INCLUDE.match(line)
+                if other := match and own_file(path, match[2]):
+                    includes.setdefault(path, set()).add(other)
                 fault = match and problem(path, folder, match[1], match[2])
                 if fault:
                     faults.append(f"{where}:{number}: {match[2]} {fault}")
+    faults += circles(includes)
     print("\n".join(faults) if faults else f"{checked} files keep the dependency law")
     return 1 if faults or checked == 0 else 0
 
