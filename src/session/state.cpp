@@ -44,8 +44,8 @@ Want without_plane(Want want) {
 Want want_of(const Choice& choice) { return {choice.keep, choice.spec, choice.not_negative}; }
 
 /// A saver that asked for a mask, and is served by a blob of values.
-bool asks_for_plane(const Choice& choice, const Blob& blob) {
-  return std::holds_alternative<Mask>(choice.spec) && std::holds_alternative<Rotated>(blob.contents().spec);
+bool asks_for_plane(const CodecSpec& asked, const Blob& blob) {
+  return std::holds_alternative<Mask>(asked) && std::holds_alternative<Rotated>(blob.contents().spec);
 }
 
 }  // namespace
@@ -240,7 +240,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
   return kept;
 }
 
-/// Activations hold memory of their own: shared with an earlier save, kept as they are, encoded, or let go.
+/// Activations hold memory of their own: let go, shared with an earlier save, derived from another, or stored.
 Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Target& target,
                         Outcome& outcome) {
   const std::size_t bytes = tensor_bytes(tensor);
@@ -248,41 +248,53 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     outcome.before = outcome.after = bytes;
     return {};
   }
-  ShareKeys keys = options_.only.empty() ? share_keys(tensor, target.stream, step_) : ShareKeys();
   const Want want = want_of(choice);
+  ShareKeys keys = options_.only.empty() ? share_keys(tensor, target.stream, step_) : ShareKeys();
   const Found found = shared.find(keys, want);
-  if (choice.keep == Keep::shape_only) {
-    outcome.kind = SiteKind::shape_only;
-    outcome.before = found.blob ? 0 : bytes;
-    return {.how = options_.dry ? Keep::as_is : Keep::shape_only};
+  const bool is_counted = found.blob != nullptr || found.weaker != nullptr;  // the same memory counts once
+  outcome.before = is_counted ? 0 : bytes;
+  if (choice.keep == Keep::shape_only || choice.keep == Keep::recomputed) {
+    return let_go(site, std::move(keys), want, outcome);
   }
-  if (choice.keep == Keep::recomputed) {
-    outcome.kind = SiteKind::recomputed;
-    outcome.before = found.blob || found.weaker != nullptr ? 0 : bytes;
-    return {.how = options_.dry ? Keep::as_is : Keep::recomputed, .mark = mark_of(site, std::move(keys), want)};
-  }
-  if (found.blob) {
-    const Blob::Contents& have = found.blob->contents();
-    outcome.kind = SiteKind::shared;
-    outcome.kept_by = have.site;
-    return {.how = have.how,
-            .as_mask = have.how == Keep::encoded && asks_for_plane(choice, *found.blob),
-            .blob = found.blob};
-  }
-  outcome.before = found.weaker != nullptr ? 0 : bytes;  // the same memory counts once
+  if (found.blob) return share(*found.blob, choice, outcome);
   // A plan has chosen for both; else nobody is to be served worse than if it was kept.
   const bool after_relu = found.weaker != nullptr && found.weaker_want.not_negative;
   const Want of_source = after_relu && !adaptation_.is_on() ? without_plane(want) : want;
-  const Blob* source = want.how == Keep::encoded ? target.source : nullptr;
+  const Blob* const source = want.how == Keep::encoded ? target.source : nullptr;
   if (source != nullptr && serves(source->have, of_source)) {
     outcome.kind = SiteKind::derived;
     outcome.kept_by = &source->site->name;
     return derived_from(*source, site, std::move(keys), {want.how, want.spec, after_relu});
   }
-  outcome.after = bytes;
   if (source != nullptr) teach(*source, of_source);
   const Want have = source != nullptr ? want : to_store(site, want, found);
+  return store(site, tensor, {want, have, std::move(keys)}, target, outcome);
+}
+
+/// Nothing is kept of it: backward asks for its shape alone, or its operator runs again.
+Kept State::let_go(Site& site, ShareKeys keys, const Want& want, Outcome& outcome) {
+  const bool is_shape = want.how == Keep::shape_only;
+  outcome.kind = is_shape ? SiteKind::shape_only : SiteKind::recomputed;
+  Kept kept{.how = options_.dry ? Keep::as_is : want.how};
+  if (!is_shape) kept.mark = mark_of(site, std::move(keys), want);
+  return kept;
+}
+
+/// An earlier save keeps the same memory, faithfully enough.
+Kept State::share(const Blob& blob, const Choice& choice, Outcome& outcome) {
+  const Blob::Contents& have = blob.contents();
+  outcome.kind = SiteKind::shared;
+  outcome.kept_by = have.site;
+  return {.how = have.how,
+          .as_mask = have.how == Keep::encoded && asks_for_plane(choice.spec, blob),
+          .blob = blob.shared_from_this()};
+}
+
+/// Keeps it, encoded or as it is, for this site and for those that ask for no more.
+Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const Target& target, Outcome& outcome) {
+  const auto& [want, have, keys] = storing;
   if (have.how != want.how) outcome.reason = "as a later saver of the same memory asks";
+  outcome.after = tensor_bytes(tensor);
   std::shared_ptr<Blob> blob;
   if (have.how == Keep::encoded) {
     outcome.kind = SiteKind::encoded;
@@ -294,12 +306,12 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
   }
   const Keep how = blob ? Keep::encoded : Keep::as_is;
   if (!blob) blob = empty_blob(site);
-  if (!blob->contents().is_private) blob->keys = std::move(keys);
+  if (!blob->contents().is_private) blob->keys = std::move(storing.keys);
   blob->want = want;
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
   blob->site = &site;
   shared.insert(*blob);
-  return {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(choice, *blob), .blob = blob};
+  return {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(want.spec, *blob), .blob = blob};
 }
 
 Kept State::derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want) {
@@ -349,57 +361,6 @@ void State::ask(Site& site, const Want& own, const Want& want) {
   if (serves(want, own) && (!site.asked || serves(want, *site.asked))) site.asked = want;
 }
 
-/// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
-Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
-  if (!by_sample_ || site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
-  if (has_trial_) {
-    const std::lock_guard lock(mutex_);
-    if (is_tried(site)) return {};
-  }
-  return sample_segments(spec, tensor, least_bits(*site.row));
-}
-
-SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& memory) {
-  const std::lock_guard lock(mutex_);
-  return site.summaries.next(is_observed_, stream, memory);
-}
-
-std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec,
-                                         Segments segments, const Stream& stream, Memory& memory) {
-  Blob::Contents contents{.how = Keep::encoded,
-                          .spec = spec,
-                          .dtype = tensor.view.dtype,
-                          .elems = unique_elems(tensor.view.shape),
-                          .seed = next_seed(site),
-                          .segments = segments,
-                          .stream = stream,
-                          .bytes = {},
-                          .encoded = {},
-                          .site = &site.name};
-  try {
-    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
-    contents.bytes = store::device_store().reserve(size, stream, memory);
-    const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
-    const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
-    const ByteSpan dst(contents.bytes.data, size, stream.device());
-    if (segments.total_bits != 0) {
-      SegmentSummary* summary = next_summary(site, stream, memory);
-      encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, dst, contents.seed, stream, memory);
-    } else if (tensor.encoder != nullptr && tensor.encoder->encode(spec, dst, contents.seed, stream)) {
-      contents.is_private = tensor.encoder->is_private();
-    } else {
-      encode(spec, tensor.view, dst, contents.seed, stream, Segments{}, flag);
-    }
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
-  }
-  if (std::holds_alternative<Index>(spec)) {
-    contents.encoded = memory.point_in(stream);
-    if (stream.device().kind == DeviceKind::cpu) overflow.check();
-  }
-  return std::make_shared<Blob>(shared_from_this(), std::move(contents));
-}
-
 void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept, bool can_plan) {
   const std::lock_guard lock(mutex_);
   if (site.step != step_) order_.push_back(&site);
@@ -412,31 +373,6 @@ void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome
   site.keeper = kept.blob ? kept.blob->site : nullptr;
   const auto* rotated = std::get_if<Rotated>(&outcome.spec);
   if (rotated != nullptr && rotated->mask_plane && !can_plan) site.has_plane = true;
-}
-
-namespace {
-
-std::uint64_t spread(std::uint64_t x) {
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31U);
-}
-
-}  // namespace
-
-/// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs. In a trial by
-/// site, so that all but what is tried is the same again.
-Seed State::next_seed(const Site& site) {
-  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
-  const std::uint64_t start = options_.seed * 0xD1342543DE82EF95ULL;
-  if (has_trial_) {
-    const std::lock_guard lock(mutex_);
-    if (trial_) {  // it may have ended since
-      const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
-      return Seed(spread(start + seed + (site.id.value + 1) * kStep));
-    }
-  }
-  return Seed(spread(start + (encoded_count_++ + 1) * kStep));
 }
 
 }  // namespace actzip::session

@@ -146,6 +146,15 @@ class State : public std::enable_shared_from_this<State> {
     const Blob* source;  ///< null if there is nothing
   };
   Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Target& target, Outcome& outcome);
+  Kept let_go(Site& site, ShareKeys keys, const Want& want, Outcome& outcome);
+  static Kept share(const Blob& blob, const Choice& choice, Outcome& outcome);
+  /// What a site asks for, what is kept because others ask for more, and by what others find it.
+  struct Storing {
+    Want want;
+    Want have;
+    ShareKeys keys;
+  };
+  Kept store(Site& site, const SavedTensor& tensor, Storing storing, const Target& target, Outcome& outcome);
   Kept derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want);
   std::shared_ptr<const Blob> mark_of(Site& site, ShareKeys keys, const Want& want);
   std::shared_ptr<Blob> empty_blob(Site& site);

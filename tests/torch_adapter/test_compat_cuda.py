@@ -4,9 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from actzip.compat import actnn, gact
+from gpu import needs_gpu
 from torch import nn
 
-pytestmark = [pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+pytestmark = [needs_gpu,
               pytest.mark.filterwarnings("ignore:actzip. compression adds")]
 
 

@@ -1,18 +1,17 @@
 """What only a GPU can show. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
 
 import contextlib
-import os
 
 import actzip
 import pytest
 import torch
 import torch.nn.functional as F
+from gpu import needs_gpu
 from models import MODELS, CNN, LlamaBlock, cosine, gradients, make
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() and os.environ.get("ACTZIP_REQUIRE_CUDA") != "1", reason="no GPU")
+pytestmark = needs_gpu
 
 
 @pytest.fixture(autouse=True)

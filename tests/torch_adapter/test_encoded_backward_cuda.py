@@ -9,12 +9,13 @@ import contextlib
 import pytest
 import torch
 import torch.nn.functional as F
+from gpu import needs_gpu
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import actzip
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = needs_gpu
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 

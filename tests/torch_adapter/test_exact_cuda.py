@@ -1,7 +1,6 @@
 """`exact` on a GPU: one bit for any limits and values, dropouts drawn again beside threads that draw, large tensors,
 random streams. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
 
-import os
 import random
 import threading
 
@@ -10,11 +9,11 @@ import pytest
 import test_one_bit
 import torch
 import torch.nn.functional as F
+from gpu import needs_gpu
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() and os.environ.get("ACTZIP_REQUIRE_CUDA") != "1", reason="no GPU")
+pytestmark = needs_gpu
 TYPES = test_one_bit.TYPES
 INF, NAN = float("inf"), float("nan")
 

@@ -1,15 +1,14 @@
 """Vision models that nobody here wrote train a step unmodified on a GPU: torchvision and timm. Never downloaded, small
 images. Skipped without a GPU; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
 
-import os
 
 import pytest
 import torch
 import torch.nn.functional as F
+from gpu import needs_gpu
 from steps import check_default, check_exact
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() and os.environ.get("ACTZIP_REQUIRE_CUDA") != "1", reason="no GPU")
+pytestmark = needs_gpu
 
 BATCH, CLASSES = 8, 10
 

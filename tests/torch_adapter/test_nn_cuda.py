@@ -1,19 +1,18 @@
 """Layers on a GPU. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
 
 import copy
-import os
 
 import actzip
 import pytest
 import torch
 import torch.nn.functional as F
+from gpu import needs_gpu
 from layer_cases import CASES, pair, run
 from models import cosine, gradients, make
 from test_convert import GPT, NETWORKS, ResNet
 from torch import nn
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() and os.environ.get("ACTZIP_REQUIRE_CUDA") != "1", reason="no GPU")
+pytestmark = needs_gpu
 
 #: torch sums these in an order of its own, each time another.
 UNSTABLE = ("embedding", "max pool 3d", "conv2d replicate", "conv2d reflect")

@@ -4,11 +4,12 @@ import copy
 
 import pytest
 import torch
+from gpu import needs_gpu
 from torch import nn
 
 import actzip
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = needs_gpu
 
 
 def images(channels=64, dtype=torch.bfloat16, seed=0):

@@ -5,6 +5,7 @@ import io
 import random
 import subprocess
 import sys
+import textwrap
 
 import actzip
 import numpy as np
@@ -125,3 +126,34 @@ def test_import_needs_no_gpu_and_no_compiler():
                    "PYTHONPATH": found}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0 and result.stdout.strip() == actzip.__version__, result.stderr
+
+
+def in_a_process(code):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300)
+
+
+def test_importing_changes_nothing_in_torch():
+    """The engine and the dispatcher hear of actzip when the first session is made."""
+    done = in_a_process("""
+        import actzip, torch
+        kernels = lambda: torch._C._dispatch_has_kernel_for_dispatch_key("aten::threshold_backward", "PrivateUse3")
+        assert not kernels()
+        actzip.Session()
+        assert kernels()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_private_backend_that_is_taken_is_an_error_that_says_so():
+    done = in_a_process("""
+        import torch, actzip
+        library = torch.library.Library("_", "IMPL", "PrivateUse3")
+        library.fallback(lambda op, *args, **kwargs: None, "PrivateUse3")
+        try:
+            actzip.Session()
+        except RuntimeError as error:
+            assert "another library in this process has taken" in str(error) and "PrivateUse3" in str(error), error
+        else:
+            raise AssertionError("no error")
+    """)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,93 @@
+// How a session encodes one tensor: which segments, which seed, whose bytes.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "actzip/codec.hpp"
+#include "actzip/error.hpp"
+#include "session/blob.hpp"
+#include "session/state.hpp"
+#include "store/store.hpp"
+
+namespace actzip::session {
+
+namespace {
+
+std::uint64_t spread(std::uint64_t x) {
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31U);
+}
+
+}  // namespace
+
+/// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
+Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
+  if (!by_sample_ || site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
+  if (has_trial_) {
+    const std::lock_guard lock(mutex_);
+    if (is_tried(site)) return {};
+  }
+  return sample_segments(spec, tensor, least_bits(*site.row));
+}
+
+SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& memory) {
+  const std::lock_guard lock(mutex_);
+  return site.summaries.next(is_observed_, stream, memory);
+}
+
+std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+                                         Segments segments, const Stream& stream, Memory& memory) {
+  Blob::Contents contents{.how = Keep::encoded,
+                          .spec = spec,
+                          .dtype = tensor.view.dtype,
+                          .elems = unique_elems(tensor.view.shape),
+                          .seed = next_seed(site),
+                          .segments = segments,
+                          .stream = stream,
+                          .bytes = {},
+                          .encoded = {},
+                          .site = &site.name};
+  try {
+    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
+    contents.bytes = store::device_store().reserve(size, stream, memory);
+    const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
+    const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
+    const ByteSpan dst(contents.bytes.data, size, stream.device());
+    if (segments.total_bits != 0) {
+      SegmentSummary* summary = next_summary(site, stream, memory);
+      encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, dst, contents.seed, stream, memory);
+    } else if (tensor.encoder != nullptr && tensor.encoder->encode(spec, dst, contents.seed, stream)) {
+      contents.is_private = tensor.encoder->is_private();
+    } else {
+      encode(spec, tensor.view, dst, contents.seed, stream, Segments{}, flag);
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
+  }
+  if (std::holds_alternative<Index>(spec)) {
+    contents.encoded = memory.point_in(stream);
+    if (stream.device().kind == DeviceKind::cpu) overflow.check();
+  }
+  return std::make_shared<Blob>(shared_from_this(), std::move(contents));
+}
+
+/// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs. In a trial by
+/// site, so that all but what is tried is the same again.
+Seed State::next_seed(const Site& site) {
+  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
+  const std::uint64_t start = options_.seed * 0xD1342543DE82EF95ULL;
+  if (has_trial_) {
+    const std::lock_guard lock(mutex_);
+    if (trial_) {  // it may have ended since
+      const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
+      return Seed(spread(start + seed + (site.id.value + 1) * kStep));
+    }
+  }
+  return Seed(spread(start + (encoded_count_++ + 1) * kStep));
+}
+
+}  // namespace actzip::session
