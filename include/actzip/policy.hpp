@@ -20,7 +20,7 @@ namespace actzip {
 /// What one row of the table does with a tensor.
 enum class Treatment : std::uint8_t {
   as_is,             ///< kept as it is
-  foreign,           ///< the same, but for a preset that has one codec for everything
+  not_known,         ///< the same, but for a preset that has one codec for everything
   exactly,           ///< the same, and no rule changes it: a kernel relies on its very memory
   shape_only,        ///< backward asks for its shape alone: nothing is kept
   codec,             ///< the row's codec
@@ -54,6 +54,10 @@ inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 /// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
 inline constexpr std::int64_t kShortRow = 256;
 
+/// Rows of a norm that are not a whole number of groups get groups of their own, as long as padding costs no more than
+/// this: a small row beside a large one would get the noise of that.
+inline constexpr double kMostPadding = 1.3;
+
 /// Rows of linear operands that are this wide fill most of a large network's memory, and get 2 bits.
 inline constexpr std::int64_t kWideRow = 4096;
 
@@ -84,6 +88,10 @@ struct SiteKey {
 
 /// "layers.0: linear.input", with " #1" and so on for repetitions.
 std::string site_name(const SiteKey& key);
+
+/// Where groups restart in a tensor that is kept by `spec`: at its rows if the row of the policy takes statistics over
+/// them, they lie one after the other, and padding costs little. Else nowhere.
+Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t row_elems);
 
 /// All rows of the default policy, one for each use, in the order of uses.
 std::span<const PolicyRow> policy_table();

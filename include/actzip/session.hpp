@@ -211,6 +211,9 @@ struct Trial {
 /// it is known by now that an index which this site kept lay outside its bound.
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
 
+/// Whether restore() gives other values than were saved.
+bool is_lossy(const Kept& kept);
+
 /// Whether indices lay inside their bounds, for whoever can ask when their device has looked at them. Small, and holds
 /// no bytes.
 class IndexCheck {

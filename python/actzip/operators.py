@@ -1,13 +1,17 @@
-"""What actzip knows of torch's operators, for whoever looks at a graph of them."""
+"""What actzip knows of operators, and how to tell it about those of other authors."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 
 from . import _C
 
+Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket | str
 
-def use_of(target: torch._ops.OpOverload | torch._ops.OpOverloadPacket | str, slot: str) -> str:
+
+def use_of(target: Operator, slot: str) -> str:
     """What the gradient of an operator needs of a tensor that it saves.
 
     Args:
@@ -20,12 +24,69 @@ def use_of(target: torch._ops.OpOverload | torch._ops.OpOverloadPacket | str, sl
     >>> use_of("mylib::addmm", "mat1")
     'foreign'
     """
+    return _C.use_of(_schema_name(target), slot)
+
+
+def register(target: Operator | type[torch.autograd.Function], **uses: str) -> None:
+    """Tells actzip what a function or operator of another author saves its tensors for, so that they are compressed.
+
+    Without that they are kept as they are: only the author knows. Call it before the first scope in which the function
+    runs. Slots have the names that the report gives them: ``argument0`` and so on for the arguments of an autograd
+    function, names of the schema for an operator's, ``result`` for its output and ``aux0`` and so on for what else it
+    saves. Slots that are not named stay as they are. docs/policy.md lists the uses.
+
+    Args:
+        target: an autograd function, or an operator that is not torch's own.
+        uses: what the gradient needs of each slot.
+
+    >>> import torch, actzip
+    >>> class Scale(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x, factor):
+    ...         ctx.save_for_backward(x, factor)
+    ...         return x * factor
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, gradient):
+    ...         x, factor = ctx.saved_tensors
+    ...         return gradient * factor, gradient * x
+    >>> actzip.register(Scale, argument0="factor", argument1="factor")
+    >>> session = actzip.Session()
+    >>> x = torch.randn(64, 64, requires_grad=True)
+    >>> with session:
+    ...     y = Scale.apply(x * 2, x * 3)
+    >>> [site.codec for site in session.report().sites if site.op == "Function::Scale"]
+    ['rotated:3', 'rotated:3']
+    """
+    is_function = isinstance(target, type) and issubclass(target, torch.autograd.Function)
+    name = _function_name(target) if is_function else _schema_name(target)
+    if name.startswith("aten::"):
+        raise ValueError(f"register: {name} is torch's own (allowed: autograd functions and operators of other "
+                         "libraries; rules of a session reach torch's)")
+    _C.register_operator(name.split(".")[0], list(uses.items()))
+
+
+def _schema_name(target: object) -> str:
     if isinstance(target, torch._ops.OpOverload):
-        name = target.name()
-    elif isinstance(target, torch._ops.OpOverloadPacket):
-        name = target._qualified_op_name
-    elif isinstance(target, str):
-        name = target
-    else:
-        raise TypeError(f"{target!r} is no operator (allowed: an operator of torch.ops, or the name of its schema)")
-    return _C.use_of(name, slot)
+        return target.name()
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return target._qualified_op_name
+    if isinstance(target, str):
+        return target
+    raise TypeError(f"{target!r} is no operator (allowed: an operator of torch.ops, or the name of its schema)")
+
+
+def _function_name(function: type[torch.autograd.Function]) -> str:
+    """Functions are known by the name of their class alone, so that must be one function's."""
+    others = {other for other in _subclasses(torch.autograd.Function) if other.__name__ == function.__name__}
+    if len(others - {function}) > 0:
+        where = ", ".join(sorted(f"{other.__module__}.{other.__qualname__}" for other in others))
+        raise ValueError(f"register: {len(others)} functions are called {function.__name__} ({where}); one name can "
+                         "stand for one function")
+    return f"Function::{function.__name__}"
+
+
+def _subclasses(parent: type) -> Iterator[type]:
+    for child in parent.__subclasses__():
+        yield child
+        yield from _subclasses(child)

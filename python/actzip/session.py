@@ -19,6 +19,9 @@ from .measure import measure
 from .options import canonical
 from .report import Report, bytes_text
 
+#: Bytes that operators unknown to actzip may keep without a word.
+_WORTH_A_WARNING = 1 << 20
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -109,6 +112,7 @@ class Session:
         self._adapts = self._core.adapts()
         self._lacks_samples = use_gradient
         self._is_measuring = self._has_warned = False
+        self._steps_seen = 0
         self._turns: Counter[str] = Counter()
 
     def _make_core(self) -> _C.Session:
@@ -151,6 +155,9 @@ class Session:
 
     def _prepare(self) -> None:
         """Before a step begins. Nothing has to be undone if it raises."""
+        self._steps_seen += 1
+        if self._steps_seen == 2:
+            self._warn_of_unknown(self.report())
         if self._adapts and not self._is_measuring and self._core.wants_measurement():
             if self.closure is not None:
                 self.measure(self.closure)
@@ -158,6 +165,20 @@ class Session:
                 self._warn("adapt='measured' without a closure: set session.closure, or call session.measure()")
         if self._lacks_samples and not self._has_warned:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
+
+    def _warn_of_unknown(self, report: Report) -> None:
+        """What actzip left alone in the first step, if it is much: nobody else would tell."""
+        left: Counter[str] = Counter()
+        for site in report.sites:
+            if site.cause == "policy" and site.use in ("unknown", "foreign") and site.dtype in ("f32", "bf16", "f16"):
+                left[site.op] += site.bytes_after
+        if sum(left.values()) < max(_WORTH_A_WARNING, report.bytes_before / 20):
+            return
+        names = ", ".join(f"{name} ({bytes_text(count)})" for name, count in left.most_common(5))
+        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        warnings.warn(f"actzip: {names}{more} of {bytes_text(report.bytes_before)} are kept as they are, because actzip "
+                      "does not know what these operators save for; actzip.register() or a rule compresses them "
+                      "(docs/policy.md)", stacklevel=3)
 
     def _has_begun(self) -> None:
         """After a step began, which may have learned from an observed one."""
@@ -188,7 +209,7 @@ class Session:
     def measure(self, closure: Callable[[], Any]) -> None:
         """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.
 
-        Takes up to 22 steps of ``closure``, which runs forward inside the session, and backward, on one batch.
+        Takes up to 18 steps of ``closure``, which runs forward inside the session, and backward, on one batch.
         Gradients, buffers, random states and parameters are afterwards what they were; no optimizer may step in it.
         No more memory is used on the device than in a step; one gradient is kept on the host.
         """

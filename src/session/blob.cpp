@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "actzip/codec.hpp"
+#include "actzip/registry.hpp"
 #include "format/geometry.hpp"
 #include "session/state.hpp"
 #include "store/store.hpp"
@@ -42,6 +43,10 @@ Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
   Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
   if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};
   return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, contents.segments, bytes};
+}
+
+bool is_lossy(const Kept& kept) {
+  return kept.how == Keep::encoded && !kept.as_mask && !traits(kept.blob->contents().spec).exact;
 }
 
 std::optional<IndexCheck> index_check(const Kept& kept) {

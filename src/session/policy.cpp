@@ -137,7 +137,40 @@ Choice choose_interval(const PolicyRow& row, DType dtype, const OperatorFacts& f
   return {.keep = Keep::encoded, .spec = *mask, .reason = row.reason};
 }
 
+/// Whether its memory has the order of its dimensions, without gaps.
+bool lies_in_rows(const Shape& shape) {
+  std::int64_t stride = 1;
+  for (int d = shape.rank - 1; d >= 0; --d) {
+    const auto at = static_cast<std::size_t>(d);
+    if (shape.sizes[at] != 1 && shape.strides[at] != stride) return false;
+    stride *= shape.sizes[at];
+  }
+  return true;
+}
+
+std::int64_t in_groups(std::int64_t row_elems, std::int64_t group) { return (row_elems + group - 1) / group * group; }
+
+/// With the size of groups that pads rows of that width least.
+CodecSpec for_rows(CodecSpec spec, std::int64_t row_elems) {
+  constexpr int kSmallGroup = 128;
+  auto* rotated = std::get_if<Rotated>(&spec);
+  if (rotated == nullptr || row_elems < kShortRow) return spec;
+  const bool is_tighter = in_groups(row_elems, kSmallGroup) < in_groups(row_elems, rotated->group.value);
+  if (is_tighter) rotated->group = GroupSize(kSmallGroup);
+  return spec;
+}
+
 }  // namespace
+
+Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t row_elems) {
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  if (row.treatment != Treatment::codec_by_row || rotated == nullptr || row_elems < kShortRow) return {};
+  const std::int64_t elems = unique_elems(shape);
+  const std::int64_t padded = in_groups(row_elems, rotated->group.value);
+  const bool fits = padded != row_elems && elems % row_elems == 0 &&
+                    static_cast<double>(padded) <= kMostPadding * static_cast<double>(row_elems);
+  return fits && lies_in_rows(shape) ? Segments{.count = elems / row_elems} : Segments{};
+}
 
 std::string site_name(const SiteKey& key) {
   std::string name;
@@ -264,7 +297,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
     case Treatment::scaled_mask:
       if (uniform_) break;
       return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};
-    case Treatment::foreign:
+    case Treatment::not_known:
       if (uniform_) break;
       return as_is(row.reason);
     case Treatment::codec_if_large:
@@ -296,9 +329,10 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool near_loss = pointwise && facts.after_model;
   const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
-  const CodecSpec spec =
+  CodecSpec spec =
       near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
                 : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
+  if (row.treatment == Treatment::codec_by_row && !family_) spec = for_rows(spec, facts.row_elems);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }

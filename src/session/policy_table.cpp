@@ -19,10 +19,10 @@ constexpr Cast kHalf{.to = DType::bf16};
 
 // constinit: the table is data; nothing runs before main().
 constinit const std::array<PolicyRow, kUses> kRows = {
-    PolicyRow{Use::unknown, Treatment::pointwise, kFourBits, "an operator that the policy does not know"},
-    // Few bits would do for most of what they save. But an additive mask or a log-sum-exp in few bits is a gradient
-    // that points elsewhere, or NaN, and nothing tells them apart.
-    PolicyRow{Use::foreign, Treatment::foreign, {}, "only the author of this function knows what it is saved for"},
+    // Few bits would do for most of what they save. But an additive mask, a log-sum-exp or a divisor in few bits is a
+    // gradient that points elsewhere, or NaN, and nothing tells them apart.
+    PolicyRow{Use::unknown, Treatment::not_known, {}, "an operator that actzip does not know"},
+    PolicyRow{Use::foreign, Treatment::not_known, {}, "only the author of this function knows what it is saved for"},
     PolicyRow{Use::sign, Treatment::sign, {}, "its gradient asks for the sign alone"},
     PolicyRow{Use::interval, Treatment::interval, {}, "its gradient asks for one bit: inside its limits or not"},
     PolicyRow{Use::dropout_mask, Treatment::scaled_mask, {}, "a dropout mask: 0 or one factor"},

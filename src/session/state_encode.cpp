@@ -26,7 +26,8 @@ std::uint64_t spread(std::uint64_t x) {
 
 /// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
 Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
-  if (!by_sample_ || site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
+  if (site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
+  if (!by_sample_) return row_segments(*site.row, spec, tensor.view.shape, tensor.facts.row_elems);
   if (has_trial_) {
     const std::lock_guard lock(mutex_);
     if (is_tried(site)) return {};
@@ -63,7 +64,7 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
     } else if (tensor.encoder != nullptr && tensor.encoder->encode(spec, dst, contents.seed, stream)) {
       contents.is_private = tensor.encoder->is_private();
     } else {
-      encode(spec, tensor.view, dst, contents.seed, stream, Segments{}, flag);
+      encode(spec, tensor.view, dst, contents.seed, stream, segments, flag);
     }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));

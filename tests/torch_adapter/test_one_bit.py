@@ -57,6 +57,7 @@ FUNCTIONS = {
     "leaky_relu_": lambda x: F.leaky_relu(x, 0.2, inplace=True),
     "leaky_relu(-0.3)": lambda x: F.leaky_relu(x, -0.3),
     "threshold": lambda x: F.threshold(x, 0.5, -3.0),
+    "hardsigmoid": F.hardsigmoid,
 }
 
 
@@ -64,7 +65,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("preset", ["exact", "default"])
 def test_infinities(name, dtype, preset):
-    assert_bitwise(FUNCTIONS[name], values(dtype, (0, 6, -1, 1, 0.5)), preset, codec="mask")
+    assert_bitwise(FUNCTIONS[name], values(dtype, (0, 6, -1, 1, 0.5, 3, -3)), preset, codec="mask")
 
 
 @pytest.mark.parametrize("dtype", TYPES)

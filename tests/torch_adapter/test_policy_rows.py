@@ -121,7 +121,14 @@ CASES = [
     (lambda x: x.index_select(0, indices(64, 2048)), (64, 32), "index_select.index", "index:bound=64"),
     (lambda x: torch.zeros(50, 64).index_add(0, indices(50, 2048), x), (2048, 64), "index_add.index", "index:bound=50"),
     (lambda x: Cube.apply(x), SQUARE, "Function::Cube.argument0", "as is"),
-    (torch.atan, SQUARE, "atan.self", "rotated:4"),
+    (torch.atan, SQUARE, "atan.self", "as is"),
+    (F.hardsigmoid, SQUARE, "hardsigmoid.self", "mask:lo=-3:hi=3:off=-3:on=0:nan=off"),
+    (lambda x: x.gather(1, indices(32, 64, 16)), (64, 32), "gather.self", "shape only"),
+    (lambda x: F.pad(x, (1, 1), mode="reflect"), (4, 8, 64), "reflection_pad1d.self", "shape only"),
+    (F.elu, SQUARE, "elu.self", "rotated:4"),
+    (nn.LayerNorm(384), (8, 384), "native_layer_norm.input", "rotated:2:group=128"),
+    (nn.GroupNorm(4, 8), IMAGE, "native_group_norm.input", "rotated:2"),
+    (nn.GroupNorm(8, 8), (4, 8, 8, 8), "native_group_norm.input", "rotated:4"),
 ]
 USES_MET = set()
 IDS = [f"{site}-{codec}" for _, _, site, codec in CASES]

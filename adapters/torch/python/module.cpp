@@ -23,6 +23,7 @@
 #include "hooks/engine.hpp"
 #include "layers.hpp"
 #include "operators/operator_table.hpp"
+#include "operators/registered_operators.hpp"
 #include "python_objects.hpp"
 #include "reports.hpp"
 #include "scopes.hpp"
@@ -290,6 +291,7 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "use_of", [](const std::string& schema, const std::string& slot) { return to_string(schema_use(schema, slot)); },
       py::arg("schema"), py::arg("slot"));
+  module.def("register_operator", &register_operator, py::arg("name"), py::arg("slots"));
   module.def("levels", &level_table);
   module.def("codecs", &codec_table);
   module.def("backends", &backends);

@@ -59,7 +59,7 @@ std::optional<Gradient> gradient_of(const at::Tensor& gradient, const at::Tensor
   if (kept == nullptr || !dtype || !is_readable(gradient, saved)) return {};
   Encoding encoding = kept->packed.encoding();
   const Elements elements{saved.numel(), *dtype};
-  if (encoding.segments.total_bits != 0 || !fits(encoding, elements)) return {};
+  if (encoding.segments != Segments{} || !fits(encoding, elements)) return {};
   const at::Tensor below = kept->packed.empty_restored(gradient.scalar_type());
   return Gradient{.encoding = std::move(encoding),
                   .scale = static_cast<float>(kept->scale),
@@ -173,7 +173,7 @@ std::optional<ThreeTensors> batch_norm_gradients(const at::Tensor& gradient, con
   const ChannelRows shape = rows_of(for_input);
   const Encoding encoding = kept->packed.encoding();
   const bool fits = are_plain(weight, for_input) && are_plain(statistics.mean, for_input) &&
-                    are_plain(statistics.inverse_deviation, for_input) && encoding.segments.total_bits == 0 &&
+                    are_plain(statistics.inverse_deviation, for_input) && encoding.segments == Segments{} &&
                     can_fuse_batch_norm(encoding.spec, shape, encoding.bytes.device);
   if (!fits) return std::nullopt;
   Normalization norm;

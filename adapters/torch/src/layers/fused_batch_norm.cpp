@@ -44,7 +44,7 @@ struct Encodings {
 std::optional<Encodings> encodings(const FusedNorm& norm, const Packed& input, const std::optional<Packed>& mask) {
   if (!input.is_encoded()) return std::nullopt;
   Encodings found{input.encoding(), mask ? signs_of(*mask) : std::nullopt};
-  const bool fits = found.input.segments.total_bits == 0 &&
+  const bool fits = found.input.segments == Segments{} &&
                     can_fuse_batch_norm(found.input.spec, norm.shape, to_device(norm.numbers.device()));
   return fits && (!mask || found.mask) ? std::optional(std::move(found)) : std::nullopt;
 }

@@ -351,7 +351,9 @@ Result group_norm(const Layer& layer, const at::Tensor& input, std::int64_t grou
     std::tie(result, node->mean, node->rstd) =
         at::native_group_norm(x, own.weight, own.bias, rows, channels, pixels, groups, eps);
   }
-  node->input = forward.keep(kGroupNorm, {0}, x.is_same(raised) ? raised : x);
+  OperatorFacts facts;
+  facts.row_elems = channels / groups * pixels;
+  node->input = forward.keep(kGroupNorm, {0}, x.is_same(raised) ? raised : x, facts, {});
   forward.connect(node, {raised, own.weight, own.bias}, result);
   return result;
 }

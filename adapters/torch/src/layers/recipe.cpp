@@ -122,8 +122,8 @@ at::Tensor Recipe::rows_of(const Packed& kept, c10::ScalarType type) const {
   if (!fits) return {};
   const ChannelRows shape{rstd.numel(), values.numel() / rstd.numel(), *dtype};
   const Encoding encoding = kept.encoding();
-  const bool has_one_width = encoding.segments.total_bits == 0;
-  if (!has_one_width || !can_fuse_batch_norm(encoding.spec, shape, to_device(values.device()))) return {};
+  const bool is_one_run = encoding.segments == Segments{};
+  if (!is_one_run || !can_fuse_batch_norm(encoding.spec, shape, to_device(values.device()))) return {};
   const auto data = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; };
   decode_row_normalized(encoding.spec, shape, encoding.bytes,
                         {.mean = static_cast<const float*>(data(mean)),

@@ -66,6 +66,16 @@ void channel_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, O
   facts.row_elems = channels > 0 ? input->numel() / channels : 0;
 }
 
+void group_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  const auto number = [&](std::size_t position) { return static_cast<std::int64_t>(call.numbers[position]); };
+  const std::int64_t groups = number(6);
+  facts.row_elems = groups > 0 ? number(4) / groups * number(5) : 0;
+}
+
+void three_limits(const Call& /*call*/, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  facts.interval = {-3.0F, 3.0F, MaskSide::off};
+}
+
 void rows_of_table(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.index_bound = size_along(call.tensor(0), 0);
 }

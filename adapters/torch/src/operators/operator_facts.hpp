@@ -24,6 +24,10 @@ void row_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts
 void operand_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Elements of one channel of the first argument.
 void channel_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Elements of one group of channels.
+void group_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// From -3 to 3.
+void three_limits(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void rows_of_table(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void size_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Positions in a plane, or a volume.

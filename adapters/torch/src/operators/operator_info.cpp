@@ -55,6 +55,11 @@ class OperatorTable {
     return *info;
   }
 
+  bool has(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(infos_, [&](const auto& entry) { return entry.second && entry.second->name == name; });
+  }
+
   const OperatorInfo& find(const char* prefix, const OperatorInfo& info) {
     const std::lock_guard lock(mutex_);
     auto& own = prefixed_[{prefix, &info}];
@@ -105,6 +110,8 @@ const OperatorInfo& operator_info(const char* name, const char* overload) {
 }
 
 const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info) { return table().find(prefix, info); }
+
+bool was_met(const std::string& name) { return table().has(name); }
 
 const OperatorInfo& cast_operator() {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");

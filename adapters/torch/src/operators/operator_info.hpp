@@ -41,6 +41,9 @@ const OperatorInfo& operator_info(const char* name, const char* overload);
 /// literals, compared by address. Never destroyed.
 const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info);
 
+/// Whether anything of this name, as OperatorInfo has it, has run in a scope.
+bool was_met(const std::string& name);
+
 /// The one that makes casts. Never destroyed.
 const OperatorInfo& cast_operator();
 

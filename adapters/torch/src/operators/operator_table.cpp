@@ -6,6 +6,8 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include "operators/registered_operators.hpp"
+
 namespace actzip::torch {
 
 namespace {
@@ -28,6 +30,8 @@ constinit const std::array kRows = {
                 .encoded_backward = "threshold_backward"},
     OperatorRow{
         .names = "leaky_relu leaky_relu_", .slots = {{{"self result", Use::interval}}}, .facts = facts::zero_limit},
+    OperatorRow{
+        .names = "hardsigmoid hardsigmoid_", .slots = {{{"self", Use::interval}}}, .facts = facts::three_limits},
     OperatorRow{.names = "dropout dropout_ feature_dropout feature_dropout_", .has_dropout = true},
     OperatorRow{
         .names = "dropout.mul dropout.mul_", .slots = {{{"other", Use::dropout_mask}}}, .facts = facts::dropout_factor},
@@ -46,8 +50,17 @@ constinit const std::array kRows = {
                 .facts = facts::plane_elems},
     OperatorRow{.names = "avg_pool* _adaptive_avg_pool* nll_loss_forward nll_loss2d_forward",
                 .slots = {{{"self", Use::shape}}}},
+    OperatorRow{.names = "reflection_pad* replication_pad* _fft_r2c take masked_select cummax cummin",
+                .slots = {{{"self", Use::shape}}}},
+    OperatorRow{.names = "index_copy index_copy_", .slots = {{{"source", Use::shape}}}},
     OperatorRow{.names = "embedding", .slots = {{{"indices", Use::index}}}, .facts = facts::rows_of_table},
-    OperatorRow{.names = "gather scatter scatter_ scatter_add scatter_add_ index_select index_add index_add_",
+    OperatorRow{.names = "gather",
+                .slots = {{{"index", Use::index}, {"self", Use::shape}}},
+                .facts = facts::size_along_dimension},
+    OperatorRow{.names = "index_add index_add_",
+                .slots = {{{"index", Use::index}, {"source", Use::shape}}},
+                .facts = facts::size_along_dimension},
+    OperatorRow{.names = "scatter scatter_ scatter_add scatter_add_ index_select",
                 .slots = {{{"index", Use::index}}},
                 .facts = facts::size_along_dimension},
     OperatorRow{.names = "grid_sampler* cudnn_grid_sampler torchvision::deform_conv2d torchvision::roi_align",
@@ -84,7 +97,7 @@ constinit const std::array kRows = {
                 .nodes = "MvBackward0 DotBackward0 VdotBackward0",
                 .passes_on = PassesOn::arithmetic},
     OperatorRow{.names = "addmv", .slots = {{{"*", Use::vector_operand}}}},
-    OperatorRow{.names = "linear addmm mm",
+    OperatorRow{.names = "linear addmm mm _grouped_mm",
                 .slots = {{{"input mat1 self", Use::linear_input}, {"*", Use::linear_weight}}},
                 .facts = facts::operand_width},
     OperatorRow{.names = "matmul addbmm", .slots = {{{"*", Use::linear_input}}}, .facts = facts::operand_width},
@@ -109,8 +122,10 @@ constinit const std::array kRows = {
     OperatorRow{.names = "native_layer_norm _fused_rms_norm",
                 .slots = {{{"input", Use::row_norm_input}, {"*", Use::norm_statistics}}},
                 .facts = facts::row_width},
-    OperatorRow{.names = "native_group_norm instance_norm",
-                .slots = {{{"input", Use::row_norm_input}, {"*", Use::norm_statistics}}}},
+    OperatorRow{.names = "native_group_norm",
+                .slots = {{{"input", Use::row_norm_input}, {"*", Use::norm_statistics}}},
+                .facts = facts::group_elems},
+    OperatorRow{.names = "instance_norm", .slots = {{{"input", Use::row_norm_input}, {"*", Use::norm_statistics}}}},
     OperatorRow{.names = "_weight_norm_interface",
                 .slots = {{{"*", Use::norm_statistics}}},
                 .nodes = "WeightNormInterfaceBackward0",
@@ -127,13 +142,15 @@ constinit const std::array kRows = {
                 .slots = {{{"*", Use::slope_input}}},
                 .nodes = "SiluBackward0",
                 .encoded_backward = "silu_backward"},
-    OperatorRow{.names = "mish hardswish softplus glu", .slots = {{{"*", Use::slope_input}}}},
+    OperatorRow{.names = "mish hardswish softplus glu elu elu_ celu celu_ log_sigmoid_forward asinh",
+                .slots = {{{"*", Use::slope_input}}}},
     OperatorRow{.names = "mul mul_",
                 .slots = {{{"*", Use::factor}}},
                 .facts = facts::other_factor,
                 .nodes = "MulBackward0",
                 .passes_on = PassesOn::scaled,
                 .encoded_backward = "mul.Tensor"},
+    OperatorRow{.names = "addcmul addcmul_", .slots = {{{"tensor1 tensor2", Use::factor}}}},
     OperatorRow{.names = "pow pow_",
                 .slots = {{{"self", Use::power_base}, {"*", Use::power_exponent}}},
                 .facts = facts::exponent,
@@ -199,9 +216,14 @@ bool in_list(std::string_view name, std::string_view patterns) {
 
 std::span<const OperatorRow> operator_table() { return kRows; }
 
-const OperatorRow* find_operator(std::string_view name) {
+const OperatorRow* find_known(std::string_view name) {
   const auto found = std::ranges::find_if(kRows, [&](const OperatorRow& row) { return in_list(name, row.names); });
   return found == kRows.end() ? nullptr : &*found;
+}
+
+const OperatorRow* find_operator(std::string_view name) {
+  const OperatorRow* const known = find_known(name);
+  return known != nullptr ? known : find_registered(name);
 }
 
 const OperatorRow* find_node(const ::torch::autograd::Node& node) {

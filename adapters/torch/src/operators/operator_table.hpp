@@ -59,6 +59,9 @@ struct OperatorRow {
 std::span<const OperatorRow> operator_table();
 
 /// Of torch's own operator "addmm", or another library's "torchvision::roi_align"; null if the table has none.
+const OperatorRow* find_known(std::string_view name);
+
+/// The same, or the row that somebody has registered: see registered_operators.hpp.
 const OperatorRow* find_operator(std::string_view name);
 
 /// The row of the operator that `node` is of; null if no row names it. Fast: looks once for each type of node.

@@ -1,5 +1,8 @@
 #include "session/packed.hpp"
 
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -55,6 +58,17 @@ std::optional<TriedSave> Packed::tried() const {
   return TriedSave{site_, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
 }
 
+/// Whoever differentiates a gradient again differentiates what few bits made of it: their error would enter the loss
+/// itself, and no step would average it out.
+void Packed::check_differentiated_once() const {
+  constexpr int kNoBackward = -1;
+  const bool again = at::GradMode::is_enabled() && ::torch::autograd::get_current_graph_task_id() != kNoBackward &&
+                     ::torch::autograd::get_current_graph_task_keep_graph();
+  TORCH_CHECK(!again || !is_lossy(kept_), "actzip: backward with create_graph=True asks for what ", *kept_.site,
+              " saved, of which a few bits are kept; their error would enter the loss itself (allowed: this forward "
+              "outside of the scope, or preset=\"exact\")");
+}
+
 at::Tensor Packed::empty_restored(c10::ScalarType type) const {
   const auto rank = static_cast<std::size_t>(shape_.rank);
   return at::empty_strided({shape_.sizes.data(), rank}, {shape_.strides.data(), rank},
@@ -65,6 +79,7 @@ at::Tensor Packed::restored() const {
   const auto guard = guard_for(device_);
   // Real memory, never written: a kernel that only looks at the shape may still copy it.
   if (kept_.how == Keep::shape_only) return empty_restored();
+  check_differentiated_once();
   const ProfileRange range("decode", [&]() -> const std::string& { return *kept_.site; });
   const Allocation values = restore(kept_, current_stream(device_), torch_memory());
   if (const auto check = index_check(kept_)) after_backward([check] { check->finish(torch_memory()); });

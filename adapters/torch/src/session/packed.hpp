@@ -33,7 +33,7 @@ class RunsAgain {
 class Packed {
  public:
   /// Restores the tensor; as often as wanted. Throws c10::Error as torch does if the tensor was modified in place after
-  /// it was saved, compressed or not.
+  /// it was saved, compressed or not; and if a backward with create_graph asks for what is not kept exactly.
   [[nodiscard]] at::Tensor unpack() const;
 
   /// Throws as unpack() does.
@@ -67,6 +67,7 @@ class Packed {
  private:
   friend class SessionImpl;
   [[nodiscard]] at::Tensor restored() const;
+  void check_differentiated_once() const;
 
   Kept kept_;
   SiteId site_;
