@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from . import _C
 from . import nn as compressed
 from .nn.binding import Binding, CompressedLayer
 from .levels import chunk_bytes_of
+from .options import check_model
 from .report import Report
 from .session import Session
 
@@ -106,6 +108,10 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
     >>> actzip.converted(model).report().bytes_after > 0
     True
     """
+    check_model(model, "convert")
+    if getattr(model, "is_gradient_checkpointing", False):
+        warnings.warn("actzip: convert() of a model with gradient checkpointing on: its layers run again in backward and "
+                      "keep little between; turn one of the two off", stacklevel=2)
     if session is not None and options:
         raise ValueError(f"convert: a session and options for one ({', '.join(options)}) (allowed: either)")
     if pipeline_threshold is not None and pipeline_threshold < 0:

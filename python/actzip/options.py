@@ -1,9 +1,13 @@
-"""The options of a session under all their names."""
+"""The options of a session: all their names, and what each may be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any
+
+import torch
 
 #: An option's name, and the one that it had before, which is taken as well.
 OLD_NAMES = {"min_numel": "min_elems", "dry_run": "dry"}
@@ -20,3 +24,62 @@ def canonical(options: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None or old_value is not None:
             result[name] = old_value if value is None else value
     return result
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_rules(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_is_text(part) for rule in value.items() for part in rule)
+
+
+#: What is wrong with a value beyond its type, its codec or its range, the core says.
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "preset": (_is_text, "a text such as 'default', 'exact', 'division', 'actnn:L3' or 'affine:2'"),
+    "bits": (lambda value: value is None or _is_number(value), "a number from 1 to 8, or None"),
+    "min_numel": (_is_count, "a whole number, 0 or more"),
+    "seed": (_is_count, "a whole number, 0 or more"),
+    "dry_run": (_is_flag, "True or False"),
+    "only": (_is_text, "the name of a site as the report gives it, or ''"),
+    "rules": (_are_rules, "a dict of patterns and codecs, as in {'gelu.*': 'rotated:4'}"),
+    "adapt": (_is_text, "'layer', 'measured', 'sample', 'sample+layer', 'sample+measured', or ''"),
+    "interval": (_is_count, "a whole number of steps, or 0"),
+    "use_gradient": (_is_flag, "True or False"),
+    "num_samples": (_is_count, "a whole number, 0 or more"),
+    "codec": (_is_text, "a text such as 'affine:nearest:group=64', or ''"),
+    "max_bits": (_is_count, "a whole number, 0 or more"),
+}
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raises TypeError or ValueError, which say what was given and what is allowed."""
+    for name, value in options.items():
+        is_allowed, allowed = _KINDS[name]
+        if not is_allowed(value):
+            raise TypeError(f"actzip: {name}={value!r} (allowed: {allowed})")
+        if is_allowed is _is_count and not 0 <= value < 1 << 63:
+            raise ValueError(f"actzip: {name}={value!r} (allowed: {allowed})")
+
+
+def check_model(model: Any, call: str) -> None:
+    """Raises TypeError unless it is a module."""
+    if isinstance(model, torch.nn.Module):
+        return
+    given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+    hint = f"; a preset is {call}(preset={model!r})" if isinstance(model, str) else ""
+    if inspect.isroutine(model):
+        hint = "; as a decorator without a model it is @actzip.compress()"
+    raise TypeError(f"actzip: {call} was given {given} for a model (allowed: a torch.nn.Module{hint})")

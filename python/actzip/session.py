@@ -16,11 +16,9 @@ from . import _C
 from .decorated import check_can_run_in_scope
 from .levels import warn_of_level
 from .measure import measure
-from .options import canonical
+from .notices import look_back
+from .options import canonical, check, check_model
 from .report import Report, bytes_text
-
-#: Bytes that operators unknown to actzip may keep without a word.
-_WORTH_A_WARNING = 1 << 20
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -95,15 +93,17 @@ class Session:
         min_elems: int | None = None,
         dry: bool | None = None,
     ) -> None:
-        if model is not None and not isinstance(model, torch.nn.Module):
-            raise TypeError(f"actzip: the model is a {type(model).__name__} (allowed: a torch.nn.Module, or none; as a "
-                            "decorator without a model it is @actzip.compress())")
+        if model is not None:
+            check_model(model, "Session")
+        if rules is not None:
+            check({"rules": rules})
         named_twice = canonical({"min_numel": min_numel, "min_elems": min_elems, "dry_run": dry_run, "dry": dry})
         #: What ``Session(**options)`` makes again; options that have two names are under the new one.
         self.options: dict[str, Any] = {
             "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
             "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
             "num_samples": num_samples, "codec": codec, "max_bits": max_bits, **named_twice}
+        check(self.options)
         self._core = self._make_core()
         warn_of_level(preset)
         self._pack, self._unpack = self._core.hook_pair()
@@ -118,8 +118,6 @@ class Session:
     def _make_core(self) -> _C.Session:
         options = dict(self.options)
         min_numel, dry_run, rules = (options.pop(name) for name in ("min_numel", "dry_run", "rules"))
-        if min_numel < 0:
-            raise ValueError(f"actzip: min_numel {min_numel} (allowed: 0 or more)")
         return _C.Session(min_elems=min_numel, dry=dry_run, rules=list(rules.items()), **options)
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -157,7 +155,7 @@ class Session:
         """Before a step begins. Nothing has to be undone if it raises."""
         self._steps_seen += 1
         if self._steps_seen == 2:
-            self._warn_of_unknown(self.report())
+            look_back(self.report(), self.options["rules"], stacklevel=3)
         if self._adapts and not self._is_measuring and self._core.wants_measurement():
             if self.closure is not None:
                 self.measure(self.closure)
@@ -165,20 +163,6 @@ class Session:
                 self._warn("adapt='measured' without a closure: set session.closure, or call session.measure()")
         if self._lacks_samples and not self._has_warned:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
-
-    def _warn_of_unknown(self, report: Report) -> None:
-        """What actzip left alone in the first step, if it is much: nobody else would tell."""
-        left: Counter[str] = Counter()
-        for site in report.sites:
-            if site.cause == "policy" and site.use in ("unknown", "foreign") and site.dtype in ("f32", "bf16", "f16"):
-                left[site.op] += site.bytes_after
-        if sum(left.values()) < max(_WORTH_A_WARNING, report.bytes_before / 20):
-            return
-        names = ", ".join(f"{name} ({bytes_text(count)})" for name, count in left.most_common(5))
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        warnings.warn(f"actzip: {names}{more} of {bytes_text(report.bytes_before)} are kept as they are, because actzip "
-                      "does not know what these operators save for; actzip.register() or a rule compresses them "
-                      "(docs/policy.md)", stacklevel=3)
 
     def _has_begun(self) -> None:
         """After a step began, which may have learned from an observed one."""
@@ -266,6 +250,7 @@ def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
     """
     if model is None:
         return Session(**options)
+    check_model(model, "compress")
     options = canonical(options)
     known = _sessions.setdefault(model, {})
     key = tuple(sorted((name, tuple(value.items()) if isinstance(value, Mapping) else value)
@@ -337,4 +322,8 @@ def attach(model: torch.nn.Module, **options: Any) -> Attachment:
     >>> model(torch.randn(64, 128)).sum().backward()
     >>> handle.remove()
     """
+    check_model(model, "attach")
+    if any(parent.__name__ == "LightningModule" for parent in type(model).__mro__):
+        warnings.warn("actzip: attach() compresses inside forward(), and Lightning calls training_step() instead: "
+                      "attach the network that it calls, as in actzip.attach(module.net)", stacklevel=2)
     return Attachment(model, Session(model, **options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from . import _C
+from .options import check_model
 from .report import Report
 from .session import Session
 from .unchanged import unchanged
@@ -74,6 +76,9 @@ def verify(
     """
     if draws < 2:
         raise ValueError(f"verify: {draws} draws (allowed: 2 or more, to tell bias from noise)")
+    check_model(model, "verify")
+    if not callable(batch):
+        _check_inputs(model, batch)
     forward = batch if callable(batch) else forward_of(model, batch)
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
@@ -153,6 +158,18 @@ class _Errors:
 
 def _dot(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(torch.dot(a.double().flatten(), b.double().flatten()))
+
+
+def _check_inputs(model: torch.nn.Module, batch: Any) -> None:
+    """A tuple is of inputs: whoever gives a target too is told how to give the loss."""
+    positional = batch if isinstance(batch, Sequence) else () if isinstance(batch, Mapping) else (batch,)
+    try:
+        inspect.signature(model.forward).bind(*positional, **(batch if isinstance(batch, Mapping) else {}))
+    except TypeError as error:
+        raise TypeError(f"verify: forward() of {type(model).__name__} does not take this batch: {error} (allowed: its "
+                        "inputs, or a function that gives the loss, as in lambda: loss_fn(model(x), y))") from None
+    except ValueError:  # a forward without a signature: whatever it takes
+        pass
 
 
 def forward_of(model: torch.nn.Module, batch: Any) -> Callable[[], Any]:

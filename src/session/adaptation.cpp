@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <unordered_map>
@@ -120,6 +121,12 @@ std::optional<Bits> bits_before_a_plan(double budget) {
   return Bits(whole <= 4 ? whole : 8);
 }
 
+/// No codec has as many: sites get more or less.
+bool is_average_bits(const std::optional<double>& bits) {
+  constexpr std::array kWidths = {1.0, 2.0, 3.0, 4.0, 8.0};
+  return bits && std::ranges::find(kWidths, *bits) == kWidths.end();
+}
+
 }  // namespace
 
 Adapt parse_adapt(const std::string& text) {
@@ -160,7 +167,7 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
         ErrorCode::invalid_spec,
         fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)", *options.bits));
   }
-  const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
+  const bool is_average = is_average_bits(options.bits);
   const bool leaves_nothing = options.preset == "exact" && adapt.by_sample;
   if (!adapt.by_layer && !is_average && !leaves_nothing) {
     return options.bits ? std::optional(Bits(static_cast<int>(*options.bits))) : std::nullopt;
@@ -187,7 +194,7 @@ TrialNoise trial_noise(const CodecSpec& held) {
 }
 
 Adaptation::Adaptation(const SessionOptions& options) {
-  const bool is_average = options.bits && std::trunc(*options.bits) != *options.bits;
+  const bool is_average = is_average_bits(options.bits);
   const Adapt adapt = parse_adapt(options.adapt);
   is_on_ = adapt.by_layer || is_average;
   is_measured_ = adapt.is_measured;

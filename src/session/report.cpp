@@ -184,6 +184,12 @@ std::string table_text(const std::vector<const SiteReport*>& rows, bool with_var
   return text;
 }
 
+std::string empty_text(const Report& report) {
+  if (report.steps == 0) return "no step has begun: enter the session around forward\n";
+  return "no tensor was saved inside the scope: forward must run in it, of a model with parameters that require "
+         "gradients, and not under no_grad or inference_mode\n";
+}
+
 std::string hidden_text(const Report& report, const std::vector<const SiteReport*>& rows) {
   if (rows.size() == report.sites.size()) return "";
   std::size_t before = report.bytes_before;
@@ -241,6 +247,7 @@ std::string Report::to_text(bool all) const {
                         bytes_text(sample_statistics->bytes));
   }
   if (index_overflow) text += "an index lay outside the bound of its operator: its gradient was wrong\n";
+  if (sites.empty()) text += empty_text(*this);
   const std::vector<const SiteReport*> rows = all ? every_site(*this) : largest_sites(*this);
   return text + table_text(rows, plan.has_value()) + hidden_text(*this, rows);
 }

@@ -73,7 +73,7 @@ def test_options_do_what_they_say():
     report = run(model, actzip.Session(model, dry_run=True))
     assert report.dry and report.bytes_after < report.bytes_before
     assert {site.codec for site in run(model, actzip.Session(model, min_numel=10**9)).sites} == {"as is", "shared"}
-    with pytest.raises(ValueError, match=r"min_numel -1 \(allowed: 0 or more\)"):
+    with pytest.raises(ValueError, match=r"min_numel=-1 \(allowed: a whole number, 0 or more\)"):
         actzip.Session(min_elems=-1)
 
 
@@ -85,7 +85,7 @@ def test_compress_gives_out_one_session_for_both_names():
 
 def test_what_is_no_model_is_refused():
     for wrong in (actzip.Session, actzip.compress):
-        with pytest.raises(TypeError, match=r"the model is a function \(allowed: a torch.nn.Module.*@actzip.compress\(\)"):
+        with pytest.raises(TypeError, match=r"given a function for a model \(allowed: a torch.nn.Module.*@actzip.compress\(\)"):
             wrong(lambda: None)
 
 

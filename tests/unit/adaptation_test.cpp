@@ -356,7 +356,7 @@ TEST(AdaptationOptions, refuse_what_contradicts) {
   refuse({.adapt = "sample", .use_gradient = true},
          "session: use_gradient with adapt 'sample' and num_samples 0 (allowed: with sample, and 1 or more samples)");
   refuse({.bits = 0.5}, "session: bits 0.5 (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)");
-  refuse({.bits = 5}, "session: bits 5 (allowed: 1, 2, 3, 4, 8)");
+  refuse({.preset = "exact", .bits = 5}, "session: preset 'exact' leaves nothing to plan (allowed: default)");
   refuse({.preset = "exact", .adapt = "layer"}, "session: preset 'exact' leaves nothing to plan (allowed: default)");
   refuse({.interval = -1}, "session: interval -1 (allowed: 1 or more)");
 }

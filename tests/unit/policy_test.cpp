@@ -34,8 +34,26 @@ TEST(Policy, EveryUseHasARowAndAName) {
   EXPECT_EQ(parse_use("linear"), std::nullopt);
 }
 
-TEST(Policy, AnUnknownOperatorGetsFourBits) {
-  EXPECT_EQ(spec_of(choose(Policy(), "no_such_operator", "x")), "rotated:4");
+TEST(Policy, WhatIsNotKnownIsKept) {
+  EXPECT_EQ(choose(Policy(), "no_such_operator", "x").keep, Keep::as_is);
+  EXPECT_EQ(choose(Policy("default", Bits(8)), "no_such_operator", "x").keep, Keep::as_is);
+  EXPECT_EQ(spec_of(choose(Policy("affine:2"), "no_such_operator", "x")), "affine:2");
+  const std::vector<Rule> rules = {{"no_such_operator.*", "rotated:4"}};
+  EXPECT_EQ(spec_of(choose(Policy("default", std::nullopt, rules), "no_such_operator", "x")), "rotated:4");
+}
+
+TEST(Policy, GroupsRestartAtRowsOfNorms) {
+  const auto segments = [](std::int64_t row_elems, int group, const Shape& shape, Use use = Use::row_norm_input) {
+    const PolicyRow& row = policy_table()[static_cast<std::size_t>(use)];
+    return row_segments(row, Rotated{.bits = Bits(2), .group = GroupSize(group)}, shape, row_elems).count;
+  };
+  EXPECT_EQ(segments(384, 256, Shape::contiguous({8, 384})), 1) << "512 of 384 is too much";
+  EXPECT_EQ(segments(320, 128, Shape::contiguous({8, 320})), 8);
+  EXPECT_EQ(segments(384, 128, Shape::contiguous({8, 384})), 1) << "they do so anyway";
+  EXPECT_EQ(segments(320, 128, Shape::contiguous({8, 320}), Use::batch_norm_input), 1);
+  EXPECT_EQ(segments(200, 128, Shape::contiguous({8, 200})), 1) << "short rows have more bits instead";
+  EXPECT_EQ(segments(320, 128, Shape{2, {8, 320}, {1, 8}}), 1) << "rows do not lie one after the other";
+  EXPECT_EQ(segments(320, 128, Shape{3, {2, 4, 320}, {1280, 320, 1}}), 8);
 }
 
 TEST(Policy, WhatOthersSaveIsKeptButForPresetsThatTreatAllAlike) {

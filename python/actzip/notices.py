@@ -1,0 +1,57 @@
+"""What a session says once, after its first step: what it left alone, and rules that met nothing."""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from .report import Report, SiteReport, bytes_text
+
+#: Bytes that operators unknown to actzip may keep without a word.
+WORTH_A_WARNING = 1 << 20
+
+
+def look_back(report: Report, rules: Mapping[str, str], stacklevel: int) -> None:
+    """Warns of what a first step shows, at the caller of the caller."""
+    for text in (*_left_alone(report), *_idle_rules(report, rules)):
+        warnings.warn(f"actzip: {text}", stacklevel=stacklevel + 1)
+
+
+def _left_alone(report: Report) -> Iterator[str]:
+    """What actzip does not know and therefore keeps, if it is much: nobody else would tell."""
+    left: Counter[str] = Counter()
+    for site in report.sites:
+        if site.cause == "policy" and site.use in ("unknown", "foreign") and site.dtype in ("f32", "bf16", "f16"):
+            left[site.op] += site.bytes_after
+    if sum(left.values()) < max(WORTH_A_WARNING, report.bytes_before / 20):
+        return
+    names = ", ".join(f"{name} ({bytes_text(count)})" for name, count in left.most_common(5))
+    more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+    compiled = "Function::CompiledFunction" in left
+    hint = ("what regions under torch.compile save is not compressed yet; docs/integrations.md says what to write"
+            if compiled else "actzip.register() or a rule compresses them (docs/policy.md)")
+    yield (f"{names}{more} of {bytes_text(report.bytes_before)} are kept as they are, because actzip does not know what "
+           f"these operators save for; {hint}")
+
+
+def _idle_rules(report: Report, rules: Mapping[str, str]) -> Iterator[str]:
+    for pattern in rules:
+        if report.sites and not any(_matches(pattern, site) for site in report.sites):
+            yield f"the rule {pattern!r} matched no site of the first step{_better_pattern(pattern, report)}"
+
+
+def _matches(pattern: str, site: SiteReport) -> bool:
+    """As the core compares them."""
+    if pattern.startswith("use:"):
+        return fnmatch.fnmatchcase(f"use:{site.use}", pattern)
+    return fnmatch.fnmatchcase(f"{site.op}.{site.slot}", pattern) or fnmatch.fnmatchcase(site.site, pattern)
+
+
+def _better_pattern(pattern: str, report: Report) -> str:
+    """A module's own sites stand behind a colon, which a pattern for its children does not meet."""
+    module = pattern.removesuffix(".*").removesuffix("*")
+    if any(site.module == module for site in report.sites):
+        return f" (for the module {module} and what is inside it: '{module}[.:]*')"
+    return "; session.report().to_text(all=True) has the names of all sites"
