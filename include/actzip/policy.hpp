@@ -24,7 +24,7 @@ enum class Treatment : std::uint8_t {
   exactly,           ///< the same, and no rule changes it: a kernel relies on its very memory
   shape_only,        ///< backward asks for its shape alone: nothing is kept
   codec,             ///< the row's codec
-  pointwise,         ///< the row's codec; after the model, in a loss, 8 bits: all gradients pass through it
+  pointwise,         ///< the row's codec; bf16 in a loss, behind the model, and for squares: see kFine
   codec_if_large,    ///< the row's codec from kLargeElems elements on, else kept as it is
   codec_if_whole,    ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
   codec_by_row,      ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
@@ -106,6 +106,7 @@ struct OperatorFacts {
   std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
   std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: not known
   bool meets_parameter = false;  ///< that factor is a parameter
+  bool meets_itself = false;     ///< that factor is the same tensor: a square
   bool recomputable = false;     ///< the operator can be run again in backward, on what it has saved of its arguments
   bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
 };

@@ -23,6 +23,10 @@ constexpr std::string_view kDivisionAllowed = "division[:1..8][:stochastic|dithe
 constexpr std::string_view kAll = ":all";
 constexpr std::string_view kResult = "result";
 
+/// For what may be divided by its own size: a loss or a norm written by hand takes a root of a square. Its error must
+/// be small against each value, not against the largest of its group.
+constexpr CodecSpec kFine = Cast{.to = DType::bf16};
+
 /// A pattern that begins so is for uses.
 constexpr std::string_view kForUses = "use:";
 
@@ -327,11 +331,12 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool short_rows = by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
   const bool near_loss = pointwise && facts.after_model;
+  const bool is_fine = near_loss || (pointwise && facts.meets_itself);
   const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   CodecSpec spec =
-      near_loss ? Affine{.bits = Bits(8), .rounding = Rounding::nearest}
-                : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
+      is_fine ? kFine
+              : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
   if (row.treatment == Treatment::codec_by_row && !family_) spec = for_rows(spec, facts.row_elems);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};

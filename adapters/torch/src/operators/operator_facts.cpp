@@ -45,6 +45,7 @@ void dropout_factor(const Call& /*call*/, const Call* outer, SlotCode /*slot*/, 
 void other_factor(const Call& call, const Call* /*outer*/, SlotCode slot, OperatorFacts& facts) {
   const c10::TensorImpl* const other = slot.value == 0 || slot.value == 1 ? call.tensor(1 - slot.value) : nullptr;
   if (other != nullptr) facts.meets_elems = other->numel();
+  facts.meets_itself = other != nullptr && call.tensor(0) == call.tensor(1);
   facts.meets_parameter = call.parameter != nullptr;
 }
 
