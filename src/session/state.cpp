@@ -233,7 +233,10 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
   if (outcome.kind == Outcome::Kind::as_is) outcome.cause = cause_of(site, tensor);
   record(site, tensor, outcome, kept, may_plan);
   kept.by_sample = kept.blob && kept.blob->contents().segments.total_bits != 0;
-  if (may_plan && !kept.as_mask) kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
+  if (may_plan && !kept.as_mask) {
+    kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
+    kept.trial->seed = trial_seed(site);
+  }
   kept.site = {shared_from_this(), &site.name};
   return kept;
 }
@@ -435,6 +438,12 @@ Seed State::next_seed(const Site& site) {
     }
   }
   return Seed(spread(start + (encoded_count_++ + 1) * kStep));
+}
+
+/// By step and site, and not the seed of any bytes: what is encoded again with its own seed gets no noise.
+Seed State::trial_seed(const Site& site) const {
+  constexpr std::uint64_t kNoise = 0x6E6F697365ULL;
+  return Seed(spread(spread(spread(options_.seed ^ kNoise) + static_cast<std::uint64_t>(step_)) + site.id.value));
 }
 
 }  // namespace actzip::session
