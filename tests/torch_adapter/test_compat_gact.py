@@ -1,9 +1,12 @@
 """GACT's programs on actzip: its usage example, a script that steps by itself, levels, every field of its config."""
 
+import copy
 import json
 import random
 import warnings
+import weakref
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,7 +38,9 @@ X[:, :8] += 3 * F.one_hot(Y, 8)  # so that there is something to learn
 
 @pytest.fixture(autouse=True)
 def fresh_config():
-    gact.set_optimization_level("L2")
+    gact.config.reset()
+    yield
+    gact.config.reset()
 
 
 @pytest.fixture
@@ -246,13 +251,36 @@ def test_levels_with_a_host_part_say_what_runs(net, level, runs_as, monkeypatch)
         kept(net)
 
 
-def test_a_level_resets_what_another_has_set():
+def test_a_level_puts_back_what_another_has_set_and_nothing_else():
+    gact.set_adapt_interval(5)
     gact.set_optimization_level("L4bit-swap")
     gact.config.group_size = 64
     gact.set_optimization_level("L2.2")
-    assert (gact.config.swap, gact.config.auto_prec, gact.config.bit, gact.config.group_size) == (False, True, 2, 256)
+    config = gact.config
+    assert (config.swap, config.prefetch, config.auto_prec, config.bit) == (False, False, True, 2)
+    assert (config.group_size, config.adapt_interval) == (64, 5)  # the program's own
     with pytest.raises(ValueError, match="L2.5.*allowed: L0, L1, L1.1"):
         gact.set_optimization_level("L2.5")
+
+
+def test_fields_count_whatever_level_is_set_after_them(net):
+    gact.config.compress_activation = False
+    gact.set_optimization_level("L2")
+    assert kept(net).preset == "gact:L0"
+
+
+def test_compress_activation_while_hooks_are_in(net):
+    gact.set_optimization_level("L1")
+    controller = Controller(net)
+    controller.install_hook()
+    found = []
+    for compresses in (True, False, True):
+        gact.config.compress_activation = compresses
+        step(net)
+        found.append(bool(bits_of(controller.report())))
+    controller.uninstall_hook()
+    assert found == [True, False, True]
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 def test_compress_activation(net):
@@ -336,8 +364,9 @@ def test_fields_whose_purpose_is_gone_say_so_once(field):
 
 
 def test_wrong_fields_and_values_are_refused():
-    with pytest.raises(AttributeError, match="'auto_precision': did you mean auto_prec.*compress_activation"):
+    with pytest.warns(UserWarning, match="'auto_precision': did you mean auto_prec.*compress_activation.*kept for the"):
         gact.config.auto_precision = True
+    assert gact.config.auto_precision is True
     with pytest.raises(AttributeError, match="allowed: compress_activation"):
         gact.config.bits_per_element
     for name, value in [("group_size", 100), ("bit", 16), ("max_bit", 5), ("adapt_interval", 0)]:
@@ -362,15 +391,104 @@ def test_filtered_tensors_are_kept_as_they_are():
 
 def test_ops():
     x = torch.randn(40, 30)
-    for bits in (1, 2, 4, 8):
-        packed = op_quantize(x, bits, seed=3)
+    for bits in (1, 2, 3, 4, 8, 16):
+        codes, width, step_size, least = packed = op_quantize(x, q_bit=bits, seed=3)
         error = (op_dequantize(packed, x.shape) - x).square().mean() / x.square().mean()
-        assert packed.bytes < x.numel() * (bits + 0.6) / 8 and error < 16 / 4**bits * 2.5
+        assert width == bits and codes.numel() == 1280 * bits // 8 and error < 16 / 4**bits * 2.5
+        assert torch.equal(least.flatten()[:4], x.flatten()[:1024].reshape(4, 256).amin(1)) and step_size.shape == (5, 1)
     assert torch.equal(op_dequantize(op_quantize(x, 2, 3), x.shape), op_dequantize(op_quantize(x, 2, 3), x.shape))
     assert not torch.equal(op_dequantize(op_quantize(x, 2, 3), x.shape), op_dequantize(op_quantize(x, 2, 4), x.shape))
     mask = (torch.rand(1000) < 0.5).to(torch.uint8)
     packed = op_quantize_mask(mask)
-    assert packed.bytes <= 128 and torch.equal(op_dequantize_mask(packed), mask)
+    assert packed[0].numel() == 125 and torch.equal(op_dequantize_mask(packed), mask)
+    with pytest.raises(ValueError, match="9 bits .allowed: 1, 2"):
+        op_quantize(x, 9)
+
+
+def test_ops_are_unbiased_and_leave_torchs_generator_alone():
+    x, state = torch.randn(256), torch.get_rng_state()
+    mean = sum(op_dequantize(op_quantize(x, 2, seed), x.shape) for seed in range(400)) / 400
+    spread = (x.max() - x.min()) / 3 / 2 / 20
+    assert (mean - x).abs().max() < 5 * spread and torch.equal(torch.get_rng_state(), state)
+
+
+def test_ops_of_32_bits_keep_the_elements():
+    x = torch.rand(8, 256)
+    codes, _, distance, least = packed = op_quantize(x, 32, 0)
+    assert torch.equal(least.flatten(), x.amin(1)) and torch.equal(distance.flatten(), x.amax(1) - x.amin(1))
+    assert torch.equal(op_dequantize(packed, x.shape), x) and codes.data_ptr() != x.data_ptr()
+
+
+def test_dequantized_tensors_are_not_kept():
+    packed = op_quantize(torch.randn(64, 64), 4)
+    restored = weakref.ref(op_dequantize(packed, (64, 64)))
+    assert restored() is None
+    assert gact.utils.compute_tensor_bytes(packed) == 2048 + 2 * 16 * 4
+
+
+def test_self_attention():
+    q, k, v = (torch.randn(2, 3, 50, 16, dtype=torch.double, requires_grad=True) for _ in range(3))
+    result = gact.ops.self_atten(0.0, q, k, v, q_chunk_size=16, k_chunk_size=8)
+    expected = torch.softmax(q @ k.transpose(-1, -2) / 4, -1) @ v
+    assert torch.allclose(result, expected)
+    assert torch.allclose(torch.autograd.grad(result.sum(), q)[0], torch.autograd.grad(expected.sum(), q)[0])
+
+
+def test_samples_of_a_tensor():
+    x = torch.randn(20, 30)
+    for sample in (gact.utils.uniform_sample, gact.utils.uniform_sample_ref, gact.utils.random_sample):
+        assert len(sample(x, 10)) == 11 and sample(x, 10) == sample(x, 10) and sample(x, 10)[0] == x.data_ptr()
+    assert gact.utils.uniform_sample(x, 10, False) == x.flatten()[::60].tolist()
+
+
+def test_what_a_controller_tells(net):
+    gact.set_optimization_level("L2.2")
+    controller = adapted(net, iterations=3)
+    assert (controller.iter, controller.bit, controller.auto_prec) == (3, 2, True)
+    ap = controller.ap
+    assert ap.bits.keys() == ap.dims.keys() >= ap.C.keys() and len(set(ap.bits.values())) > 1 and ap.iter == 3
+    assert ap.dims["first: addmm.mat1"] == 512 * 64 and min(ap.C.values()) >= 0
+    plans = controller.report().plan.plans
+    ap.refresh_bits()
+    assert controller.report().plan.plans == plans + 1
+    gact.set_optimization_level("L1")
+    assert not hasattr(Controller(net), "ap")
+
+
+def test_without_hooks_a_closure_is_never_the_step(net):
+    """Scripts without --gact make their steps by themselves, and call iterate all the same."""
+    optimizer, steps = torch.optim.SGD(net.parameters(), 0.01), []
+    controller = Controller(net)
+
+    def backprop():
+        steps.append(1)
+        optimizer.zero_grad()
+        F.cross_entropy(net(X), Y).backward()
+        optimizer.step()
+
+    for _ in range(4):
+        controller.iterate(backprop)
+    assert not steps
+
+
+def test_hooks_go_with_their_controller(net):
+    controller = Controller(net)
+    controller.install_hook()
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    copied = copy.deepcopy(net)
+    del controller
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None and not net._forward_pre_hooks
+    step(copied)
+
+
+def test_hooks_of_others_are_not_taken(net):
+    controller = Controller(net)
+    controller.install_hook()
+    with torch.autograd.graph.save_on_cpu():
+        with pytest.raises(RuntimeError, match="in the order opposite"):
+            controller.uninstall_hook()
+    controller.uninstall_hook()
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 def test_utils(tmp_path, capsys):
@@ -378,6 +496,12 @@ def test_utils(tmp_path, capsys):
     assert gact.utils.compute_tensor_bytes([torch.zeros(4), [torch.zeros(2, dtype=torch.int64)]]) == 32
     gact.utils.exp_recorder.record("network", "gcn")
     gact.utils.exp_recorder.record("loss", 1 / 3, 2)
+    gact.utils.exp_recorder.record("speed", np.float32(1.23456), 2)
+    gact.utils.exp_recorder.record("count", np.int64(7))
+    gact.utils.exp_recorder.record("memory", torch.tensor(3))
     gact.utils.exp_recorder.dump(str(tmp_path / "results.json"))
     assert gact.utils.exp_recorder.val_dict["loss"] == 0.33
-    assert json.loads((tmp_path / "results.json").read_text())["network"] == "gcn"
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found == {"network": "gcn", "loss": 0.33, "speed": 1.23, "count": 7, "memory": 3}
+    gact.utils.exp_recorder.clear()
+    assert not gact.utils.exp_recorder.val_dict
