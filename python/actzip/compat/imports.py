@@ -22,7 +22,10 @@ LIBRARIES = ("actnn", "gact", "fdmp")
 #: What DIVISION's programs import from inside of its folder ``fdmp``, which they add to ``sys.path``.
 DIVISIONS = ("conf", "layers", "module", "utils")
 
-_STAND_INS = Path(__file__).parent / "stand_ins"
+_STAND_INS = Path(__file__).absolute().parent / "stand_ins"
+
+#: PYTHONPATH as it was before install(), if that was called.
+_before: list[str | None] = []
 
 
 def install(force: bool = False) -> None:
@@ -40,7 +43,11 @@ def install(force: bool = False) -> None:
         sys.modules.update(_modules(library))
     if str(_STAND_INS) not in sys.path:
         sys.path.append(str(_STAND_INS))
-    os.environ["PYTHONPATH"] = os.pathsep.join([*_folders_for_children(), *_others_in_environment()])
+    for_children, now = _folders_for_children(), os.environ.get("PYTHONPATH")
+    if not _before:
+        _before.append(now)
+    others = [folder for folder in (now or "").split(os.pathsep) if folder and folder not in for_children]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*for_children, *others])
 
 
 def uninstall() -> None:
@@ -51,7 +58,10 @@ def uninstall() -> None:
         if _is_ours(name):
             del sys.modules[name]
     sys.path[:] = [folder for folder in sys.path if folder != str(_STAND_INS)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(_others_in_environment())
+    if _before:
+        before = _before.pop()
+        os.environ.pop("PYTHONPATH", None)
+        os.environ.update({} if before is None else {"PYTHONPATH": before})
 
 
 def stand_in(name: str) -> None:
@@ -110,11 +120,6 @@ def _spec_of_another(name: str) -> ModuleSpec | None:
 
 def _folders_for_children() -> list[str]:
     """Installed packages are found by every process; a folder that somebody put on sys.path is not."""
-    own = str(Path(__file__).parents[2])
+    own = str(_STAND_INS.parents[2])
     is_installed = own in (*site.getsitepackages(), site.getusersitepackages())
     return [str(_STAND_INS)] if is_installed else [str(_STAND_INS), own]
-
-
-def _others_in_environment() -> list[str]:
-    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [folder for folder in folders if folder and folder not in _folders_for_children()]

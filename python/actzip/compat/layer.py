@@ -16,8 +16,8 @@ def torchs(layer: type) -> type:
 
 def _positional(layer: type) -> int:
     """How many arguments torch's layer takes before device and dtype, which came after these libraries."""
-    names = inspect.signature(torchs(layer).__init__).parameters
-    return sum(name not in ("self", "device", "dtype") for name in names)
+    names = list(inspect.signature(torchs(layer)).parameters)
+    return names.index("device") if "device" in names else len(names)
 
 
 class Layer:
