@@ -88,3 +88,18 @@ def test_the_environment_is_put_back(tmp_path):
             "actzip.compat.install()\nactzip.compat.install()\nactzip.compat.uninstall()\n"
             "print((os.environ.get('PYTHONPATH', ''), sys.path) == before)")
     assert run(tmp_path, "-c", code) == "True\n"
+
+
+def test_a_program_may_end_with_hooks_in(tmp_path):
+    (tmp_path / "main.py").write_text("""
+import torch, gact
+from gact.controller import Controller
+model = torch.nn.Linear(64, 64)
+controller = Controller(model)
+controller.install_hook()
+model(torch.randn(64, 64)).sum().backward()
+keeps = {"itself": controller}
+keeps["all"] = keeps
+""")
+    done = subprocess.run([sys.executable, "-m", "actzip.compat", "main.py"], cwd=tmp_path, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")

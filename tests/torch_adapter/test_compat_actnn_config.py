@@ -64,6 +64,14 @@ def test_adaptive_conv_scheme_and_adaptive_bn_scheme():
     assert kept(converted("L3", adaptive_conv_scheme=False, adaptive_bn_scheme=False)).preset == "actnn:L2"
 
 
+@pytest.mark.parametrize("fields", [{}, {"adaptive_conv_scheme": False}, {"adaptive_bn_scheme": False}])
+def test_equal_seeds_give_equal_plans(fields):
+    def plan():
+        return [(site.site, site.codec, site.sensitivity) for site in kept(converted("L3", **fields), 6).sites]
+
+    assert plan() == plan()
+
+
 def test_swap(monkeypatch):
     monkeypatch.setattr("actzip.levels._warned", set())
     model = converted("L3", swap=True)
