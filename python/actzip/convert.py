@@ -88,7 +88,8 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
 
     Weights, buffers, hooks, parametrisations and training flags stay where they are: each module gets another class,
     and nothing else. Subclasses of torch's layers are converted as well, unless they have a forward of their own;
-    ``print(converted(model))`` names those that are left, and a warning says so where they are many. What is not a layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
+    ``print(converted(model))`` names those that are left, and a warning says so where they are many. What is not a
+    layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
     (``with actzip.converted(model).session:``) to compress that as well.
 
     Args:

@@ -159,7 +159,7 @@ def test_compiled_functions():
     assert torch.equal(pooled, F.max_pool2d(x, 3, 2, 1))
     assert torch.equal(torch.autograd.grad(pooled.sum(), x)[0], torch.autograd.grad(F.max_pool2d(x, 3, 2, 1).sum(), x)[0])
     kept = quantization.act_quantized_dropout(torch.ones(10000), 0.25)
-    assert abs((kept == 0).float().mean() - 0.25) < 0.05 and set(kept.unique().tolist()) <= {0.0, 4 / 3, kept.max().item()}
+    assert abs((kept == 0).float().mean() - 0.25) < 0.05 and kept[kept != 0].unique().tolist() == pytest.approx([4 / 3])
     least, most = minimax.minimax(torch.tensor([[3.0, 1.0], [2.0, 5.0]]))
     assert least.tolist() == [1, 2] and most.tolist() == [3, 5]
     bits = calc_precision.calc_precision(torch.full((4,), 8, dtype=torch.int32), torch.tensor([1.0, 4.0, 16.0, 64.0]),

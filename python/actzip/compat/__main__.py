@@ -1,4 +1,4 @@
-"""Runs a script that was written for ActNN, GACT or DIVISION: ``python -m actzip.compat [--force] SCRIPT [ARGUMENT ...]``.
+"""Runs a script written for ActNN, GACT or DIVISION: ``python -m actzip.compat [--force] SCRIPT [ARGUMENT ...]``.
 
 Launchers run it as they run any module: ``torchrun --nproc_per_node 2 -m actzip.compat main.py``.
 """

@@ -13,7 +13,7 @@ _engine = Variable._execution_engine
 
 
 class AutotuneInBackward:
-    """``torch.backends.cudnn.benchmark`` as `wanted` says, from the first gradient of an output to the end of backward."""
+    """``torch.backends.cudnn.benchmark`` as `wanted` says, from an output's gradient to the end of backward."""
 
     def __init__(self, wanted: Callable[[], bool]) -> None:
         self._wanted = wanted

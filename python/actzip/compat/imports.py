@@ -1,7 +1,7 @@
 """``import actnn``, ``import gact`` and DIVISION's modules that find actzip's, in this process and in those it starts.
 
-The folder ``stand_ins`` has a package for each name. It is put on ``sys.path``, and into ``PYTHONPATH`` for processes to
-come, however they are started. Python prefers a package to a mere folder of the same name, wherever that lies.
+The folder ``stand_ins`` has a package for each name. It is put on ``sys.path``, and into ``PYTHONPATH`` for processes
+to come, however they are started. Python prefers a package to a mere folder of the same name, wherever that lies.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def _is_package(spec: ModuleSpec | None) -> bool:
 
 def _spec_of_another(name: str) -> ModuleSpec | None:
     """Of a module with that name outside of DIVISION's folder."""
-    folders = [folder for folder in sys.path if folder != str(_STAND_INS) and Path(folder or ".").resolve().name != "fdmp"]
-    spec = PathFinder.find_spec(name, folders)
+    others = [folder for folder in sys.path if folder != str(_STAND_INS)]
+    spec = PathFinder.find_spec(name, [folder for folder in others if Path(folder or ".").resolve().name != "fdmp"])
     return spec if _is_package(spec) else None
 
 

@@ -31,8 +31,8 @@ class Layer:
         if len(args) == count + 1:
             *args, group = args
         elif len(args) > count + 1:
-            raise TypeError(f"{name}: {len(args)} arguments by position (allowed: {count + 1} at most, the last of them "
-                            "group; device and dtype by name)")
+            raise TypeError(f"{name}: {len(args)} arguments by position (allowed: {count + 1} at most, the last of "
+                            "them group; device and dtype by name)")
         if not isinstance(group, int) or group < 0:
             raise TypeError(f"{name}: group {group!r} (allowed: 0 or more)")
         super().__init__(*args, **options)

@@ -42,8 +42,7 @@ from .utils import compute_tensor_bytes, exp_recorder, get_memory_usage
 
 __all__ = [
     "DataLoader", "QAvgPool2d", "QBNScheme", "QBatchNorm1d", "QBatchNorm2d", "QBatchNorm3d", "QConv1d", "QConv2d",
-    "QConv3d",
-    "QConvTranspose1d", "QConvTranspose2d", "QConvTranspose3d", "QDropout", "QLinear", "QMaxPool2d", "QModule", "QReLU",
-    "QScheme", "QSyncBatchNorm", "compute_tensor_bytes", "config", "dataloader", "exp_recorder", "get_memory_usage", "ops",
-    "session_of", "set_optimization_level",
+    "QConv3d", "QConvTranspose1d", "QConvTranspose2d", "QConvTranspose3d", "QDropout", "QLinear", "QMaxPool2d", "QModule",
+    "QReLU", "QScheme", "QSyncBatchNorm", "compute_tensor_bytes", "config", "dataloader", "exp_recorder",
+    "get_memory_usage", "ops", "session_of", "set_optimization_level",
 ]

@@ -46,8 +46,8 @@ def _convolution(dims: int) -> _Operator:
 
     def run(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Any = 1,
             padding: Any = 0, dilation: Any = 1, groups: int = 1, scheme: Any = None) -> torch.Tensor:
-        result = _C.layers.convolution(_layer(), input, weight, bias, each(stride), each(padding), each(dilation), False,
-                                       each(0), groups)
+        result = _C.layers.convolution(_layer(), input, weight, bias, each(stride), each(padding), each(dilation),
+                                       False, each(0), groups)
         return plain(input, weight, bias, stride, padding, dilation, groups) if result is None else result
 
     return _Operator(run)
