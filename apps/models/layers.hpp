@@ -35,8 +35,9 @@ using ReLU = detail::Switched<torch::nn::ReLU, ::torch::nn::ReLUImpl>;
 using GELU = detail::Switched<torch::nn::GELU, ::torch::nn::GELUImpl>;
 using Dropout = detail::Switched<torch::nn::Dropout, ::torch::nn::DropoutImpl>;
 
-inline Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t stride = 1) {
-  return Conv2d(::torch::nn::Conv2dOptions(inputs, outputs, kernel).stride(stride).padding(kernel / 2).bias(false));
+inline Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t stride = 1,
+                          bool bias = false) {
+  return Conv2d(::torch::nn::Conv2dOptions(inputs, outputs, kernel).stride(stride).padding(kernel / 2).bias(bias));
 }
 
 inline Linear product(std::int64_t inputs, std::int64_t outputs) {

@@ -44,6 +44,7 @@ const std::vector<Entry>& entries() {
       entry("wide-resnet101-2", Kind::image, "ResNet-101, bottlenecks twice as wide", make_resnet, none, imagenet, 126'886'696),
       entry("preact-resnet56", Kind::image, "pre-activation ResNet of 56 layers for small images", make_preact_resnet, none, cifar, 855'578),
       entry("preact-resnet164", Kind::image, "pre-activation ResNet of 164 layers for small images, bottlenecks", make_preact_resnet, none, cifar, 1'703'258),
+      entry("division-resnet164", Kind::image, "the pre-activation ResNet of 164 layers that DIVISION trains", make_preact_resnet, none, cifar, 1'711'322),
       entry("densenet121", Kind::image, "DenseNet of 121 layers, growth 32", make_densenet, none, imagenet, 7'978'856),
       entry("densenet161", Kind::image, "DenseNet of 161 layers, growth 48", make_densenet, none, imagenet, 28'681'000),
       entry("densenet201", Kind::image, "DenseNet of 201 layers, growth 32", make_densenet, none, imagenet, 20'013'928),

@@ -28,6 +28,7 @@ nn::Sequential shortcut(std::int64_t inputs, std::int64_t outputs, std::int64_t 
 /// One convolution of a block.
 struct Step {
   std::int64_t inputs, outputs, kernel, stride;
+  bool bias = false;
 };
 
 struct BlockShape {
@@ -140,34 +141,52 @@ class ResNet : public Model {
 /// Norm and ReLU before each convolution. Where the shape changes, the way around begins after the first of them.
 class PreactBlock : public nn::Module {
  public:
-  explicit PreactBlock(const BlockShape& shape) {
-    for (const Step& step : shape.steps()) {
+  explicit PreactBlock(const BlockShape& shape) : PreactBlock(shape, shape.steps(), false) {}
+
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor x = relus_[0](norms_[0](input));
+    const at::Tensor around = downsample_ ? downsample_(begins_at_input_ ? input : x) : input;
+    x = convs_[0](x);
+    for (std::size_t i = 1; i < convs_.size(); ++i) x = convs_[i](relus_[i](norms_[i](x)));
+    return x + around;
+  }
+
+ protected:
+  PreactBlock(const BlockShape& shape, const std::vector<Step>& steps, bool begins_at_input)
+      : begins_at_input_(begins_at_input) {
+    for (const Step& step : steps) {
       const std::string number = std::to_string(convs_.size() + 1);
       norms_.push_back(register_module("bn" + number, BatchNorm2d(step.inputs)));
       relus_.push_back(register_module("relu" + number, relu()));
-      convs_.push_back(
-          register_module("conv" + number, convolution(step.inputs, step.outputs, step.kernel, step.stride)));
+      convs_.push_back(register_module(
+          "conv" + number, convolution(step.inputs, step.outputs, step.kernel, step.stride, step.bias)));
     }
     if (shape.changes_shape()) {
       downsample_ = register_module("downsample", convolution(shape.inputs, shape.outputs(), 1, shape.stride));
     }
   }
 
-  at::Tensor forward(const at::Tensor& input) {
-    at::Tensor x = relus_[0](norms_[0](input));
-    const at::Tensor around = downsample_ ? downsample_(x) : input;
-    x = convs_[0](x);
-    for (std::size_t i = 1; i < convs_.size(); ++i) x = convs_[i](relus_[i](norms_[i](x)));
-    return x + around;
-  }
-
  private:
+  bool begins_at_input_;  ///< the way around, where the shape changes
   std::vector<BatchNorm2d> norms_;
   std::vector<ReLU> relus_;
   std::vector<Conv2d> convs_;
   Conv2d downsample_{nullptr};
 };
 
+/// The bottleneck that DIVISION trains: its first convolution has the stride, its last one a bias, and the way around
+/// begins at the block's own input.
+class DivisionBlock : public PreactBlock {
+ public:
+  explicit DivisionBlock(const BlockShape& shape)
+      : PreactBlock(shape,
+                    {{shape.inputs, shape.width, 1, shape.stride},
+                     {shape.width, shape.width, 3, 1},
+                     {shape.width, shape.outputs(), 1, 1, true}},
+                    true) {}
+};
+
+template <class BlockType>
 class PreactResNet : public Model {
  public:
   PreactResNet(std::int64_t blocks, bool bottleneck, const ModelOptions& options) {
@@ -178,7 +197,7 @@ class PreactResNet : public Model {
     for (const std::int64_t planes : {kPlanes, 2 * kPlanes, 4 * kPlanes}) {
       stages.push_back({blocks, planes, bottleneck ? planes : 0, stages.empty() ? 1 : 2});
     }
-    stages_ = add_stages<PreactBlock>(*this, kPlanes, expansion, stages);
+    stages_ = add_stages<BlockType>(*this, kPlanes, expansion, stages);
     const std::int64_t outputs = stages.back().planes * expansion;
     bn_ = register_module("bn", BatchNorm2d(outputs));
     relu_ = register_module("relu", relu());
@@ -213,8 +232,9 @@ std::shared_ptr<Model> make_resnet(const ModelOptions& options) {
 
 std::shared_ptr<Model> make_preact_resnet(const ModelOptions& options) {
   // Depth 6 n + 2 without bottlenecks, 9 n + 2 with them.
+  if (options.name == "division-resnet164") return std::make_shared<PreactResNet<DivisionBlock>>(18, true, options);
   const bool is_deep = options.name == "preact-resnet164";
-  return std::make_shared<PreactResNet>(is_deep ? 18 : 9, is_deep, options);
+  return std::make_shared<PreactResNet<PreactBlock>>(is_deep ? 18 : 9, is_deep, options);
 }
 
 }  // namespace actzip::models

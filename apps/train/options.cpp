@@ -93,8 +93,8 @@ void add_training(CLI::App& app, Options& o) {
   real("--weight-decay", o.weight_decay, kRate, "With AdamW beside the gradient, otherwise in it");
   app.add_flag("--decay-matrices-only,!--decay-all", o.decay_matrices_only, "No decay on norms and biases")
       ->group(group);
-  app.add_option("--schedule", o.schedule.kind, "constant, cosine, one-cycle or step")
-      ->check(CLI::IsMember({"constant", "cosine", "one-cycle", "step"}))
+  app.add_option("--schedule", o.schedule.kind, "constant, cosine, cosine-by-epoch, one-cycle or step")
+      ->check(CLI::IsMember({"constant", "cosine", "cosine-by-epoch", "one-cycle", "step"}))
       ->group(group);
   real("--warm-up", o.schedule.warm_up, kPart, "Part of all steps in which the rate rises; 0, or 0.3 for one-cycle");
   app.add_option("--milestones", o.schedule.milestones, "Parts of all steps, for step: 0.5 and 0.75 when left out")

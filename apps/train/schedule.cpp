@@ -36,7 +36,8 @@ double after_milestones(const Schedule& schedule, std::int64_t step, std::int64_
 
 }  // namespace
 
-double rate_factor(const Schedule& schedule, std::int64_t step, std::int64_t steps) {
+double rate_factor(const Schedule& schedule, std::int64_t step, std::int64_t steps, std::int64_t steps_of_epoch) {
+  if (schedule.kind == "cosine-by-epoch") step -= step % steps_of_epoch;
   if (schedule.kind == "one-cycle") {
     return one_cycle(schedule.warm_up < 0 ? kCycleWarmUp : schedule.warm_up, step, steps);
   }

@@ -57,7 +57,7 @@ class Trainer {
  private:
   [[nodiscard]] std::int64_t epoch() const { return progress_.step / steps_of_epoch_; }
   [[nodiscard]] double rate_in(std::int64_t step) const {
-    return options_.rate * rate_factor(options_.schedule, step, steps_);
+    return options_.rate * rate_factor(options_.schedule, step, steps_, steps_of_epoch_);
   }
   [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
 

@@ -168,6 +168,7 @@ struct TrialNoise {
   CodecSpec spec;           ///< what a restored tensor is encoded with once more
   double error = 0.0;       ///< squared error that this makes, relative to what was saved
   double kept_error = 0.0;  ///< the same of what is kept anyway
+  Seed seed{0};             ///< of this noise: sessions with equal seeds learn the same from equal steps
 };
 
 /// What the session keeps in place of a saved tensor. Copies share it; the last one frees it.

@@ -19,6 +19,7 @@ from .levels import chunk_bytes_of
 from .options import check_model
 from .report import Report
 from .session import Session
+from .subclasses import layer_of, made_from, rest_of, why_not, with_layer
 
 #: torch's class and ours.
 LAYERS: dict[type[nn.Module], type[nn.Module]] = {
@@ -87,8 +88,9 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
     """Puts layers of :mod:`actzip.nn` in the place of torch's, in ``model`` itself, and gives it back.
 
     Weights, buffers, hooks, parametrisations and training flags stay where they are: each module gets another class,
-    and nothing else. Subclasses of torch's layers are left alone; ``print(converted(model))`` names them. What is not
-    a layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
+    and nothing else. Subclasses of torch's layers are converted as well, unless they have a forward of their own;
+    ``print(converted(model))`` names those that are left, and a warning says so where they are many. What is not a
+    layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
     (``with actzip.converted(model).session:``) to compress that as well.
 
     Args:
@@ -123,6 +125,9 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
     conversion = Conversion(session, derive, pipeline_threshold)
     for path, module in model.named_modules():
         _convert_module(module, path, conversion)
+    rest = rest_of(model, len(conversion.converted), conversion.left)
+    if rest:
+        warnings.warn(f"actzip.convert: {rest}", stacklevel=2)
     model.register_forward_pre_hook(StepHook(conversion), prepend=True)
     if conversion.session.options["use_gradient"]:
         model.register_forward_hook(StepEndHook(conversion), always_call=True)
@@ -130,10 +135,14 @@ def convert(model: nn.Module, session: Session | None = None, *, derive: bool = 
 
 
 def _convert_module(module: nn.Module, path: str, conversion: Conversion) -> None:
-    replacement = _replacement(type(module), module)
+    cls, why = type(module), ""
+    replacement, layer = _replacement(cls, module), layer_of(cls, LAYERS)
+    if replacement is None and layer is not None:
+        why = why_not(module, layer)
+        replacement = None if why else with_layer(cls, LAYERS[layer])
     if replacement is None:
-        if isinstance(module, tuple(LAYERS)):
-            conversion.left[path] = f"{type(module).__name__} is a class of its own"
+        if why:
+            conversion.left[path] = why
         return
     module.__class__ = replacement
     module._actzip = Binding(conversion, path)
@@ -146,7 +155,7 @@ def _replacement(cls: type[nn.Module], module: nn.Module) -> type[nn.Module] | N
     if issubclass(cls, CompressedLayer):
         return cls  # made by hand; it is bound
     if parametrize.is_parametrized(module) and cls.__bases__[0] in LAYERS:
-        return _rebased(cls, LAYERS[cls.__bases__[0]])
+        return rebased(cls, LAYERS[cls.__bases__[0]])
     if cls.__module__ == "transformers.activations":
         from .nn import transformers
         return transformers.replacement(module)
@@ -157,7 +166,7 @@ def _replacement(cls: type[nn.Module], module: nn.Module) -> type[nn.Module] | N
 _made_from: weakref.WeakKeyDictionary[type[nn.Module], type[nn.Module]] = weakref.WeakKeyDictionary()
 
 
-def _rebased(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
+def rebased(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
     """torch makes a class for each parametrized module; the same one on another base."""
     before = _made_from.get(cls)
     if before is not None and before.__bases__ == (base,) and vars(before).keys() == vars(cls).keys():
@@ -181,8 +190,10 @@ def restore(model: nn.Module) -> nn.Module:
         cls = type(module)
         if cls in originals:
             module.__class__ = originals[cls]
+        elif cls in made_from and not parametrize.is_parametrized(module):
+            module.__class__ = made_from[cls]
         elif parametrize.is_parametrized(module) and cls.__bases__[0] in originals:
-            module.__class__ = _rebased(cls, originals[cls.__bases__[0]])
+            module.__class__ = rebased(cls, originals[cls.__bases__[0]])
     return model
 
 

@@ -34,6 +34,12 @@ class IndexedDataset(Dataset):
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
+    def __getattr__(self, name: str) -> Any:
+        """Reads as the dataset does: ``loader.dataset.classes``."""
+        if name == "dataset" or name.startswith("__"):  # while it is copied or unpickled, it is not there yet
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
         return index, self.dataset[index]
 

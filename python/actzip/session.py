@@ -120,6 +120,14 @@ class Session:
         min_numel, dry_run, rules = (options.pop(name) for name in ("min_numel", "dry_run", "rules"))
         return _C.Session(min_elems=min_numel, dry=dry_run, rules=list(rules.items()), **options)
 
+    def __deepcopy__(self, _: dict) -> Session:
+        """Copies of a model that has a session share it."""
+        return self
+
+    def __reduce__(self) -> tuple:
+        """Pickled, it is made anew with its options; it knows no model then, and has learned nothing."""
+        return _remade, (self.options,)
+
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """As a decorator: each call of ``function`` runs inside the session."""
         check_can_run_in_scope(function)
@@ -221,6 +229,10 @@ class Session:
         return self._core.live_bytes()
 
 
+def _remade(options: dict[str, Any]) -> Session:
+    return Session(**options)
+
+
 @functools.cache
 def _usual_options() -> dict[str, Any]:
     return Session().options
@@ -267,7 +279,7 @@ _sessions: weakref.WeakKeyDictionary[torch.nn.Module, dict] = weakref.WeakKeyDic
 class Attachment:
     """A model whose every forward with gradients runs in a session; ``remove()`` takes it off again.
 
-    Copies of the model share the session. A model is pickled without it: remove it before.
+    Copies of the model share the session. A pickled model has one of its own when it is loaded, with the same options.
     """
 
     def __init__(self, model: torch.nn.Module, session: Session) -> None:
@@ -281,6 +293,16 @@ class Attachment:
     def __deepcopy__(self, _: dict) -> Attachment:
         return self
 
+    def __reduce__(self) -> tuple:
+        return Attachment._to_unpickled, (self.session.options,)
+
+    @classmethod
+    def _to_unpickled(cls, options: dict[str, Any]) -> Attachment:
+        """Of a model that is being loaded, whose hooks are in their places; its first forward says which one it is."""
+        attachment = cls.__new__(cls)
+        attachment.session, attachment._calls, attachment._handles = Session(**options), threading.local(), []
+        return attachment
+
     def _are_entered(self) -> list[bool]:
         """Of the calls of the model that this thread is in, whether each has entered the session. A forward may change
         the grad mode, so its end cannot tell."""
@@ -291,6 +313,8 @@ class Attachment:
         has_gradients = torch.is_grad_enabled()
         self._are_entered().append(has_gradients)
         if has_gradients:
+            if self.session._model is None:
+                self.session._model = weakref.ref(model)
             self.session.__enter__()
             _C.is_in_forward(self.session, model)
 

@@ -169,6 +169,7 @@ class State : public std::enable_shared_from_this<State> {
   void add_variance(const Site& keeper, SiteReport& row) const;
   [[nodiscard]] bool is_tried(const Site& site) const;
   Seed next_seed(const Site& site);
+  [[nodiscard]] Seed trial_seed(const Site& site) const;
 
   const std::string preset_;  ///< as it was asked for
   const SessionOptions options_;

@@ -6,6 +6,8 @@ import zipfile
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 torch.manual_seed(0)
 pytest.importorskip("actzip.bench.tasks.transformer")
@@ -123,6 +125,47 @@ def resnet_name(name):
     number, part, rest = rest.split(".", 2)
     part = {"norm1": "bn1", "norm2": "bn2", "shortcut": "downsample"}.get(part, part)
     return f"layer{1 + int(number) // 2}.{int(number) % 2}.{part}.{rest}"
+
+
+class DivisionBlock(nn.Module):
+    """The bottleneck of DIVISION's ResNet-164: a bias on its last convolution, a shortcut from its own input."""
+
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width
+        self.bn1, self.conv1 = nn.BatchNorm2d(inputs), nn.Conv2d(inputs, width, 1, stride, bias=False)
+        self.bn2, self.conv2 = nn.BatchNorm2d(width), nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn3, self.conv3 = nn.BatchNorm2d(width), nn.Conv2d(width, outputs, 1)
+        self.downsample = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else nn.Identity()
+
+    def forward(self, x):
+        inner = self.conv1(F.relu(self.bn1(x)))
+        inner = self.conv2(F.relu(self.bn2(inner)))
+        return self.conv3(F.relu(self.bn3(inner))) + self.downsample(x)
+
+
+class DivisionResNet164(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        inputs, stages = 16, []
+        for width in (16, 32, 64):
+            blocks = [DivisionBlock(inputs if i == 0 else 4 * width, width, 2 if i == 0 and width > 16 else 1)
+                      for i in range(18)]
+            stages.append(nn.Sequential(*blocks))
+            inputs = 4 * width
+        self.layer1, self.layer2, self.layer3 = stages
+        self.bn, self.fc = nn.BatchNorm2d(256), nn.Linear(256, 10)
+
+    def forward(self, x):
+        x = self.layer3(self.layer2(self.layer1(self.conv1(x))))
+        return self.fc(F.relu(self.bn(x)).mean((2, 3)))
+
+
+def test_resnet_of_division(tmp_path):
+    images, model = torch.randn(2, 3, 32, 32), DivisionResNet164()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 1_711_322
+    check(tmp_path, model, {"input": images}, lambda model: model(images), name="division-resnet164")
 
 
 def test_resnet_of_the_benchmark(tmp_path):

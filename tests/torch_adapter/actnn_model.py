@@ -10,10 +10,10 @@ from torch import nn
 @pytest.fixture(autouse=True)
 def fresh_config():
     """For modules that import it."""
-    actnn.set_optimization_level("L3")
+    actnn.config.reset()
     actnn.QScheme.num_samples, actnn.QScheme.batch, actnn.QScheme.update_scale = 1, None, True
     yield
-    actnn.set_optimization_level("L3")
+    actnn.config.reset()
 
 
 class Net(nn.Module):
@@ -56,6 +56,7 @@ def codecs(report):
 
 
 def converted(level="L2", **fields):
+    actnn.config.reset()
     actnn.set_optimization_level(level)
     for name, value in fields.items():
         setattr(actnn.config, name, value)

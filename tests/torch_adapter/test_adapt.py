@@ -1,5 +1,6 @@
 """Bits where they matter: what an observed step finds, what is measured, and that neither leaves a trace."""
 
+import contextlib
 import random
 import warnings
 
@@ -250,3 +251,26 @@ def test_options_are_checked():
         actzip.Session(adapt="layer+sample")
     with pytest.raises(ValueError, match="allowed with a model and adapt"):
         actzip.Session().measure(lambda: None)
+
+
+@pytest.mark.parametrize("convert", [False, True])
+def test_equal_seeds_learn_the_same(convert):
+    """Whatever other sessions of the process have tried before."""
+    x, y = torch.randn(32, 3, 16, 16), torch.arange(32) % 10
+
+    def learned():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 14 * 14, 10))
+        session = actzip.Session(model, bits=2, adapt="sample+layer")
+        scope = contextlib.nullcontext() if convert else session
+        if convert:
+            actzip.convert(model, session)
+        for _ in range(4):
+            with scope:
+                loss = F.cross_entropy(model(x), y)
+            loss.backward()
+        report = session.report()
+        assert report.plan.plans > 0
+        return [(site.site, site.codec, site.sensitivity) for site in report.sites]
+
+    assert learned() == learned()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from actnn_model import Net, X, Y, codecs, converted, fresh_config, kept, spreads, step  # noqa: F401  (a fixture)
 from actzip.compat import actnn
-from actzip.compat.actnn import roots
+from actzip.compat import roots
 from actzip.compat.actnn.layers import LAYERS
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -134,7 +134,7 @@ def test_a_model_that_ran_before_it_was_converted():
     actnn.QReLU()  # so that forwards are watched
     model = Net()
     step(model)
-    assert not roots.root_of(model).has_layers
+    assert roots.root_of(model).library is None
     actnn.QModule(model)
     assert kept(model, 2).bytes_after > 0
 

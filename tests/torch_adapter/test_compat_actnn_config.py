@@ -64,6 +64,14 @@ def test_adaptive_conv_scheme_and_adaptive_bn_scheme():
     assert kept(converted("L3", adaptive_conv_scheme=False, adaptive_bn_scheme=False)).preset == "actnn:L2"
 
 
+@pytest.mark.parametrize("fields", [{}, {"adaptive_conv_scheme": False}, {"adaptive_bn_scheme": False}])
+def test_equal_seeds_give_equal_plans(fields):
+    def plan():
+        return [(site.site, site.codec, site.sensitivity) for site in kept(converted("L3", **fields), 6).sites]
+
+    assert plan() == plan()
+
+
 def test_swap(monkeypatch):
     monkeypatch.setattr("actzip.levels._warned", set())
     model = converted("L3", swap=True)
@@ -93,11 +101,28 @@ def test_training():
     assert actnn.config.training and kept(model, 1).sites
 
 
-def test_cudnn_benchmark_conv2d(monkeypatch):
+@pytest.mark.parametrize("wanted", [True, False])
+def test_cudnn_benchmark_conv2d_is_for_backward_alone(wanted, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not wanted)
+    model, seen = converted(cudnn_benchmark_conv2d=wanted), []
+    model.model.conv1.weight.register_hook(lambda _: seen.append(torch.backends.cudnn.benchmark))
+    model.model.bn1.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.benchmark))
+    step(model)
+    assert seen == [not wanted, wanted] and torch.backends.cudnn.benchmark is not wanted
+
+
+def test_autotuning_is_put_back_after_an_error_in_backward(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    step(converted())
-    assert torch.backends.cudnn.benchmark
-    step(converted(cudnn_benchmark_conv2d=False))
+    model = converted()
+
+    def fail(_):
+        raise RuntimeError("on purpose")
+
+    handle = model.model.conv1.weight.register_hook(fail)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        step(model)
+    handle.remove()
+    step(model)
     assert not torch.backends.cudnn.benchmark
 
 
@@ -148,7 +173,7 @@ def test_fields_whose_purpose_is_gone_say_so_once(field):
 
 def test_wrong_fields_and_levels_are_refused():
     with pytest.raises(AttributeError, match="'perlayr': did you mean perlayer.*activation_compression_bits"):
-        actnn.config.perlayr = True
+        actnn.config.perlayr
     with pytest.raises(ValueError, match="group_size = 100 .allowed: 32"):
         actnn.config.group_size = 100
     with pytest.raises(ValueError, match="activation_compression_bits"):
@@ -157,14 +182,45 @@ def test_wrong_fields_and_levels_are_refused():
         actnn.set_optimization_level("L7")
 
 
-def test_a_level_resets_what_another_has_set():
+def test_fields_of_the_program_are_kept_for_it():
+    config = conf.Config("actnn", conf.FIELDS)
+    with pytest.warns(UserWarning, match="no field 'qat'.*kept for the program to read"):
+        config.qat = 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config.qat = 4
+    assert config.qat == 4
+
+
+def test_a_level_puts_back_what_another_has_set():
     actnn.set_optimization_level("L4")
-    assert actnn.config.swap and actnn.config.pipeline_threshold == 3 * 2**30
-    actnn.set_optimization_level("L2")
     config = actnn.config
+    assert config.swap and config.pipeline_threshold is None and config.cudnn_benchmark_conv2d
+    actnn.set_optimization_level("L3.1")
+    assert not config.swap and config.pipeline_threshold == 3 * 2**30
+    actnn.set_optimization_level("L2")
     assert (config.swap, config.pipeline_threshold, config.activation_compression_bits) == (False, None, [4])
+    actnn.set_optimization_level("swap")
+    assert config.activation_compression_bits == [2, 8, 8] and config.adaptive_conv_scheme and config.swap
     actnn.set_optimization_level("L3")
-    assert config.activation_compression_bits == [2, 8, 8] and config.adaptive_conv_scheme
+    assert not config.swap and config.compress_activation
+
+
+def test_a_level_leaves_what_the_program_has_set():
+    config = actnn.config
+    config.use_gradient, config.group_size, config.stochastic = True, 128, False
+    actnn.set_optimization_level("L3")
+    assert (config.use_gradient, config.group_size, config.stochastic) == (True, 128, False)
+    actnn.set_optimization_level("L2")
+    config.activation_compression_bits = [8]
+    actnn.set_optimization_level("L3")
+    assert config.activation_compression_bits == [8]
     config.activation_compression_bits[0] = 4  # in place: no default has changed by it
-    actnn.set_optimization_level("L3")
+    config.reset()
     assert config.activation_compression_bits == [2, 8, 8]
+
+
+def test_fields_count_whatever_level_is_set_after_them():
+    actnn.config.compress_activation = False
+    actnn.set_optimization_level("L3")
+    assert kept(actnn.QModule(Net())).preset == "actnn:L0"

@@ -49,6 +49,7 @@ def test_adaptation_leaves_the_gpu_as_it_was():
 
 @pytest.mark.parametrize("level", ["L0", "L1", "L2", "L2.5", "L3", "L3.1"])
 def test_actnn_trains(level):
+    actnn.config.reset()
     actnn.set_optimization_level(level)
     actnn.config.use_gradient = level.startswith("L3")
     actnn.QScheme.num_samples = 128
@@ -64,8 +65,7 @@ def test_actnn_trains(level):
         optimizer.step()
         losses.append(loss.item())
     report = actnn.session_of(model).report()
-    actnn.set_optimization_level("L3")
-    runs = "L3" if level == "L3.1" else level  # what L3.1 adds is outside the session
-    assert losses[-1] < 0.8 * losses[0] and report.preset == f"actnn:{runs}"
+    actnn.config.reset()
+    assert losses[-1] < 0.8 * losses[0] and report.preset == f"actnn:{level}"
     assert report.bytes_before > {"L0": 1, "L1": 2}.get(level, 3) * report.bytes_after
     assert actnn.get_memory_usage() > 0

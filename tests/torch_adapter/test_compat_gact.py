@@ -1,5 +1,6 @@
 """GACT's programs on actzip: its usage example, a script that steps by itself, levels, every field of its config."""
 
+import copy
 import json
 import random
 import warnings
@@ -9,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from actzip.compat import gact
 from actzip.compat.gact.controller import Controller
-from actzip.compat.gact.ops import op_dequantize, op_dequantize_mask, op_quantize, op_quantize_mask
 from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
@@ -35,7 +35,9 @@ X[:, :8] += 3 * F.one_hot(Y, 8)  # so that there is something to learn
 
 @pytest.fixture(autouse=True)
 def fresh_config():
-    gact.set_optimization_level("L2")
+    gact.config.reset()
+    yield
+    gact.config.reset()
 
 
 @pytest.fixture
@@ -246,13 +248,36 @@ def test_levels_with_a_host_part_say_what_runs(net, level, runs_as, monkeypatch)
         kept(net)
 
 
-def test_a_level_resets_what_another_has_set():
+def test_a_level_puts_back_what_another_has_set_and_nothing_else():
+    gact.set_adapt_interval(5)
     gact.set_optimization_level("L4bit-swap")
     gact.config.group_size = 64
     gact.set_optimization_level("L2.2")
-    assert (gact.config.swap, gact.config.auto_prec, gact.config.bit, gact.config.group_size) == (False, True, 2, 256)
+    config = gact.config
+    assert (config.swap, config.prefetch, config.auto_prec, config.bit) == (False, False, True, 2)
+    assert (config.group_size, config.adapt_interval) == (64, 5)  # the program's own
     with pytest.raises(ValueError, match="L2.5.*allowed: L0, L1, L1.1"):
         gact.set_optimization_level("L2.5")
+
+
+def test_fields_count_whatever_level_is_set_after_them(net):
+    gact.config.compress_activation = False
+    gact.set_optimization_level("L2")
+    assert kept(net).preset == "gact:L0"
+
+
+def test_compress_activation_while_hooks_are_in(net):
+    gact.set_optimization_level("L1")
+    controller = Controller(net)
+    controller.install_hook()
+    found = []
+    for compresses in (True, False, True):
+        gact.config.compress_activation = compresses
+        step(net)
+        found.append(bool(bits_of(controller.report())))
+    controller.uninstall_hook()
+    assert found == [True, False, True]
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 def test_compress_activation(net):
@@ -336,8 +361,9 @@ def test_fields_whose_purpose_is_gone_say_so_once(field):
 
 
 def test_wrong_fields_and_values_are_refused():
-    with pytest.raises(AttributeError, match="'auto_precision': did you mean auto_prec.*compress_activation"):
+    with pytest.warns(UserWarning, match="'auto_precision': did you mean auto_prec.*compress_activation.*kept for the"):
         gact.config.auto_precision = True
+    assert gact.config.auto_precision is True
     with pytest.raises(AttributeError, match="allowed: compress_activation"):
         gact.config.bits_per_element
     for name, value in [("group_size", 100), ("bit", 16), ("max_bit", 5), ("adapt_interval", 0)]:
@@ -360,24 +386,51 @@ def test_filtered_tensors_are_kept_as_they_are():
         assert (site.codec == "as is") == filtered and (site.bytes_after == 0) == filtered
 
 
-def test_ops():
-    x = torch.randn(40, 30)
-    for bits in (1, 2, 4, 8):
-        packed = op_quantize(x, bits, seed=3)
-        error = (op_dequantize(packed, x.shape) - x).square().mean() / x.square().mean()
-        assert packed.bytes < x.numel() * (bits + 0.6) / 8 and error < 16 / 4**bits * 2.5
-    assert torch.equal(op_dequantize(op_quantize(x, 2, 3), x.shape), op_dequantize(op_quantize(x, 2, 3), x.shape))
-    assert not torch.equal(op_dequantize(op_quantize(x, 2, 3), x.shape), op_dequantize(op_quantize(x, 2, 4), x.shape))
-    mask = (torch.rand(1000) < 0.5).to(torch.uint8)
-    packed = op_quantize_mask(mask)
-    assert packed.bytes <= 128 and torch.equal(op_dequantize_mask(packed), mask)
+def test_what_a_controller_tells(net):
+    gact.set_optimization_level("L2.2")
+    controller = adapted(net, iterations=3)
+    assert (controller.iter, controller.bit, controller.auto_prec) == (3, 2, True)
+    ap = controller.ap
+    assert ap.bits.keys() == ap.dims.keys() >= ap.C.keys() and len(set(ap.bits.values())) > 1 and ap.iter == 3
+    assert ap.dims["first: addmm.mat1"] == 512 * 64 and min(ap.C.values()) >= 0
+    plans = controller.report().plan.plans
+    ap.refresh_bits()
+    assert controller.report().plan.plans == plans + 1
+    gact.set_optimization_level("L1")
+    assert not hasattr(Controller(net), "ap")
 
 
-def test_utils(tmp_path, capsys):
-    assert gact.utils.get_memory_usage(True) == 0 or torch.cuda.is_available()
-    assert gact.utils.compute_tensor_bytes([torch.zeros(4), [torch.zeros(2, dtype=torch.int64)]]) == 32
-    gact.utils.exp_recorder.record("network", "gcn")
-    gact.utils.exp_recorder.record("loss", 1 / 3, 2)
-    gact.utils.exp_recorder.dump(str(tmp_path / "results.json"))
-    assert gact.utils.exp_recorder.val_dict["loss"] == 0.33
-    assert json.loads((tmp_path / "results.json").read_text())["network"] == "gcn"
+def test_without_hooks_a_closure_is_never_the_step(net):
+    """Scripts without --gact make their steps by themselves, and call iterate all the same."""
+    optimizer, steps = torch.optim.SGD(net.parameters(), 0.01), []
+    controller = Controller(net)
+
+    def backprop():
+        steps.append(1)
+        optimizer.zero_grad()
+        F.cross_entropy(net(X), Y).backward()
+        optimizer.step()
+
+    for _ in range(4):
+        controller.iterate(backprop)
+    assert not steps
+
+
+def test_hooks_go_with_their_controller(net):
+    controller = Controller(net)
+    controller.install_hook()
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    copied = copy.deepcopy(net)
+    del controller
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None and not net._forward_pre_hooks
+    step(copied)
+
+
+def test_hooks_of_others_are_not_taken(net):
+    controller = Controller(net)
+    controller.install_hook()
+    with torch.autograd.graph.save_on_cpu():
+        with pytest.raises(RuntimeError, match="in the order opposite"):
+            controller.uninstall_hook()
+    controller.uninstall_hook()
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None

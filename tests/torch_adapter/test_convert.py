@@ -186,17 +186,55 @@ def test_shared_modules_are_converted_once_and_counted_twice():
         assert sites == ["0: linear.input", "0: linear.input #1"]
 
 
-def test_subclasses_are_left_alone_and_named():
-    class Scaled(nn.Linear):
-        def forward(self, x):
-            return 2 * super().forward(x)
+class Scaled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
 
-    model = actzip.convert(nn.Sequential(Scaled(8, 8), nn.Linear(8, 8)))
+
+class Named(nn.Linear):
+    """Computes as its layer does."""
+
+    def __init__(self, *sizes, name):
+        super().__init__(*sizes)
+        self.name = name
+
+
+def test_subclasses_with_a_forward_of_their_own_are_left_alone_and_named():
+    model = actzip.convert(nn.Sequential(Scaled(8, 8), nn.Linear(8, 8), nn.ReLU()))
     assert type(model[0]) is Scaled
     conversion = actzip.conversion_of(model)
-    assert conversion.left == {"0": "Scaled is a class of its own"}
-    assert conversion.converted == {"1": "actzip.Linear"}
+    assert conversion.left == {"0": "Scaled has a forward of its own"}
+    assert conversion.converted == {"1": "actzip.Linear", "2": "actzip.ReLU"}
     assert "0: left as it is" in str(conversion)
+
+
+def test_subclasses_that_compute_as_their_layer_does_are_converted():
+    plain = nn.Sequential(Named(64, 64, name="first"), nn.ReLU(), Named(64, 8, name="last"))
+    x = torch.randn(64, 64)
+    expected = plain(x)
+    model = actzip.convert(copy.deepcopy(plain), preset="exact")
+    assert torch.equal(model(x), expected) and isinstance(model[0], Named) and model[2].name == "last"
+    assert type(model[0]) is type(model[2]) and str(model[0]) == "actzip.Named(in_features=64, out_features=64, bias=True)"
+    actzip.convert(model, bits=4)(x).sum().backward()
+    assert actzip.converted(model).report().bytes_after > 0
+    loaded = pickle.loads(pickle.dumps(model))
+    assert type(loaded[0]) is type(model[0]) and loaded[0].name == "first" and torch.equal(loaded(x), model(x))
+    assert type(actzip.restore(loaded)[0]) is Named
+
+
+def test_what_computes_otherwise_is_left():
+    class Padded(nn.Conv2d):
+        def _conv_forward(self, input, weight, bias):
+            return super()._conv_forward(input, weight, bias) + 1
+
+    with pytest.warns(UserWarning, match="2 of 3 layers of this Sequential stay as they are .0: Padded has a _conv_forw"):
+        model = actzip.convert(nn.Sequential(Padded(3, 8, 3), nn.BatchNorm2d(8), nn.LazyLinear(8)))
+    assert actzip.conversion_of(model).left["2"] == "LazyLinear has no parameters yet: let it run once before"
+
+
+def test_a_model_without_layers_says_so():
+    with pytest.warns(UserWarning, match="no layer of this Identity was converted"):
+        actzip.convert(nn.Identity())
 
 
 @pytest.mark.parametrize("parametrization", [parametrizations.weight_norm, parametrizations.spectral_norm,

@@ -75,6 +75,13 @@ def rates(tmp_path, *options):
     return [line["rate"] for line in metrics(path)]
 
 
+def test_a_schedule_that_changes_once_an_epoch(tmp_path):
+    path = tmp_path / "metrics"
+    trained(*IMAGES, "--batch", 8, "--epochs", 3, "--lr", 0.5, "--schedule", "cosine-by-epoch", "--log-every", 1,
+            "--metrics", path)
+    assert [line["rate"] for line in metrics(path)] == pytest.approx([0.5] * 3 + [0.375] * 3 + [0.125] * 3)
+
+
 def test_schedules(tmp_path):
     assert rates(tmp_path, "--schedule", "constant") == [1] * 10
     assert rates(tmp_path, "--schedule", "constant", "--warm-up", 0.2) == [0.5] + [1] * 9

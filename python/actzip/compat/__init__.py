@@ -1,7 +1,8 @@
-"""ActNN's and GACT's own programs on actzip, unchanged.
+"""Programs of ActNN, GACT and DIVISION on actzip, unchanged.
 
-``actzip.compat.actnn`` and ``actzip.compat.gact`` have the names of both libraries. After ``install()`` a script that
-says ``import actnn`` gets them; ``python -m actzip.compat script.py`` runs one that knows nothing of actzip.
+``actzip.compat.actnn``, ``actzip.compat.gact`` and ``actzip.compat.fdmp`` have the names of the libraries. After
+``install()`` a script that says ``import actnn`` gets them; ``python -m actzip.compat script.py`` runs one that knows
+nothing of actzip.
 """
 
 from .imports import install, uninstall

@@ -1,4 +1,7 @@
-"""Runs a script that was written for ActNN or GACT: ``python -m actzip.compat [--force] SCRIPT [ARGUMENT ...]``."""
+"""Runs a script written for ActNN, GACT or DIVISION: ``python -m actzip.compat [--force] SCRIPT [ARGUMENT ...]``.
+
+Launchers run it as they run any module: ``torchrun --nproc_per_node 2 -m actzip.compat main.py``.
+"""
 
 import argparse
 import runpy
@@ -10,10 +13,10 @@ from . import install
 
 def main() -> int:
     parser = argparse.ArgumentParser("python -m actzip.compat", description=__doc__.split(":")[0] + ".")
-    parser.add_argument("--force", action="store_true", help="also if actnn or gact is installed")
+    parser.add_argument("--force", action="store_true", help="also if actnn, gact or fdmp is installed")
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
-    options = parser.parse_args()
+    options, for_script = parser.parse_known_args()  # torch.distributed.launch puts --local-rank before the script
     if not options.script.is_file():
         parser.error(f"no file {options.script} (allowed: a Python script)")
     sys.path[0] = str(options.script.resolve().parent)  # first, as for any script: a package there is a real one
@@ -21,7 +24,7 @@ def main() -> int:
         install(options.force)
     except ImportError as error:
         parser.error(str(error))
-    sys.argv = [str(options.script), *options.arguments]
+    sys.argv = [str(options.script), *for_script, *options.arguments]
     runpy.run_path(str(options.script), run_name="__main__")
     return 0
 

@@ -1,4 +1,4 @@
-"""Configuration as both libraries have it: an object with fields that anybody sets, and levels that set several."""
+"""Configuration as the libraries have it: an object with fields that anybody sets, and levels that set several."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import difflib
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
+
 
 
 def _anything(_: Any) -> bool:
@@ -25,36 +26,41 @@ class Field:
 
 
 class Config:
-    """Fields with their defaults; what is not known is refused.
+    """Fields with their defaults. Programs keep fields of their own in it: those have no effect, and a warning says so.
 
     >>> config = Config("gact", {"group_size": Field(256)})
     >>> config.group_size = 128
-    >>> config.groupsize = 64
+    >>> config.groupsize
     Traceback (most recent call last):
         ...
     AttributeError: gact.config has no field 'groupsize': did you mean group_size? (allowed: group_size)
     """
 
     def __init__(self, library: str, fields: Mapping[str, Field]) -> None:
-        vars(self).update(_library=library, _fields=dict(fields), _said=set(), _level=None)
+        vars(self).update(_library=library, _fields=dict(fields), _said=set())
         self.reset()
 
     def reset(self) -> None:
         """All fields as they were at first."""
-        vars(self).update({name: copy.copy(field.default) for name, field in self._fields.items()}, _level=None)
+        values = {name: copy.copy(field.default) for name, field in self._fields.items()}
+        vars(self).update(values, _level="", _changes={})
 
     def set_level(self, level: str, fields: Mapping[str, Any]) -> None:
-        """Resets what another level has set, sets `fields`, and remembers the level's name while they stay."""
-        self.reset()
-        vars(self).update({name: copy.copy(value) for name, value in fields.items()})
-        vars(self)["_level"] = (level, self.snapshot())
+        """Sets `fields`, and puts those back that the level before has set, unless somebody has changed them since.
+
+        All others are the program's own, and stay.
+        """
+        for name, (before, value) in self._changes.items():
+            if vars(self)[name] == value:
+                vars(self)[name] = before
+        changes = {name: (vars(self)[name], copy.copy(value)) for name, value in fields.items()}
+        vars(self).update({name: copy.copy(value) for name, value in fields.items()}, _level=level, _changes=changes)
 
     @property
-    def level(self) -> str | None:
-        """The level that was set, if no field has been changed since."""
-        if self._level is None or self._level[1] != self.snapshot():
-            return None
-        return self._level[0]
+    def level(self) -> str:
+        """The level that was set last, if none of its fields has been changed since; otherwise ''."""
+        is_whole = all(vars(self)[name] == value for name, (_, value) in self._changes.items())
+        return self._level if is_whole else ""
 
     def snapshot(self, without: Collection[str] = ()) -> tuple[Any, ...]:
         """All values, but for some; equal if nothing has changed, inside of lists too."""
@@ -64,13 +70,17 @@ class Config:
     def __setattr__(self, name: str, value: Any) -> None:
         field = self._fields.get(name)
         if field is None:
-            raise AttributeError(self._unknown(name))
-        if not field.takes(value):
+            self._say(name, f"{self._unknown(name)}; it is kept for the program to read")
+        elif not field.takes(value):
             raise ValueError(f"{self._library}.config.{name} = {value!r} (allowed: {field.allowed})")
-        if field.gone and value != field.default and name not in self._said:
-            self._said.add(name)
-            warnings.warn(f"{self._library}.config.{name} has no effect in actzip: {field.gone}", stacklevel=2)
+        elif field.gone and value != field.default:
+            self._say(name, f"{self._library}.config.{name} has no effect in actzip: {field.gone}")
         vars(self)[name] = value
+
+    def _say(self, name: str, text: str) -> None:
+        if name not in self._said:
+            self._said.add(name)
+            warnings.warn(text, stacklevel=3)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copy and pickle ask for what may not be there
@@ -96,6 +106,10 @@ def is_group_size(value: Any) -> bool:
 
 #: What is_group_size() takes.
 GROUP_SIZES = "32, 64, 128, 256, 512, 1024"
+
+
+def is_amount(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and value >= 0)
 
 
 def codec_of_groups(group_size: int, rounding: str = "") -> str:

@@ -1,49 +1,125 @@
-"""``import actnn`` and ``import gact`` that find actzip's."""
+"""``import actnn``, ``import gact`` and DIVISION's modules that find actzip's, in this process and in those it starts.
+
+The folder ``stand_ins`` has a package for each name. It is put on ``sys.path``, and into ``PYTHONPATH`` for processes
+to come, however they are started. Python prefers a package to a mere folder of the same name, wherever that lies.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pkgutil
+import site
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 
-LIBRARIES = ("actnn", "gact")
+#: Each is a package here, and in `stand_ins`.
+LIBRARIES = ("actnn", "gact", "fdmp")
+
+#: What DIVISION's programs import from inside of its folder ``fdmp``, which they add to ``sys.path``.
+DIVISIONS = ("conf", "layers", "module", "utils")
+
+_STAND_INS = Path(__file__).absolute().parent / "stand_ins"
+
+#: PYTHONPATH as it was before install(), if that was called.
+_before: list[str | None] = []
 
 
 def install(force: bool = False) -> None:
     """Makes ``import actnn``, ``from gact.controller import Controller`` and the like import actzip's.
 
-    Refuses if a library of that name is installed or in use, unless ``force``. ``uninstall()`` takes it back.
+    Also in processes that are started from now on. Refuses if a library of that name is installed or in use, unless
+    ``force``. ``uninstall()`` takes it back.
     """
     for library in LIBRARIES:
-        if not force and not _is_ours(library) and _is_importable(library):
+        if not force and _is_anothers(library):
             raise ImportError(f"actzip.compat.install: there is a package '{library}' already; allowed: to uninstall "
                               "it, or install(force=True) to import actzip's in its place")
     for library in LIBRARIES:
-        uninstall(library)
+        _forget(library)
         sys.modules.update(_modules(library))
+    if str(_STAND_INS) not in sys.path:
+        sys.path.append(str(_STAND_INS))
+    for_children, now = _folders_for_children(), os.environ.get("PYTHONPATH")
+    if not _before:
+        _before.append(now)
+    others = [folder for folder in (now or "").split(os.pathsep) if folder and folder not in for_children]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*for_children, *others])
 
 
-def uninstall(library: str | None = None) -> None:
-    """The two names, or one of them, mean again what they meant before."""
-    for name in (library,) if library else LIBRARIES:
-        for entry in [entry for entry in sys.modules if entry == name or entry.startswith(f"{name}.")]:
-            del sys.modules[entry]
+def uninstall() -> None:
+    """The names mean again what they meant before."""
+    for library in LIBRARIES:
+        _forget(library)
+    for name in DIVISIONS:
+        if _is_ours(name):
+            del sys.modules[name]
+    sys.path[:] = [folder for folder in sys.path if folder != str(_STAND_INS)]
+    if _before:
+        before = _before.pop()
+        os.environ.pop("PYTHONPATH", None)
+        os.environ.update({} if before is None else {"PYTHONPATH": before})
+
+
+def stand_in(name: str) -> None:
+    """Called by a module of `stand_ins` while it is imported: puts actzip's in its own place.
+
+    DIVISION's names are those of many a program's own modules: where there is another such module, it is meant.
+    """
+    if name in LIBRARIES:
+        sys.modules.update(_modules(name))
+        return
+    other = _spec_of_another(name)
+    if other is None:
+        sys.modules[name] = importlib.import_module(f"{__package__}.fdmp.{name}")
+        return
+    module = importlib.util.module_from_spec(other)
+    sys.modules[name] = module
+    other.loader.exec_module(module)
 
 
 def _modules(library: str) -> dict[str, ModuleType]:
     """The package and all its modules, by the names that a script imports."""
     own = f"{__package__}.{library}"
     package = importlib.import_module(own)
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    return {library: package} | {f"{library}.{name}": importlib.import_module(f"{own}.{name}") for name in names}
+    names = [module.name for module in pkgutil.walk_packages(package.__path__, f"{own}.")]
+    return {library: package} | {library + name.removeprefix(own): importlib.import_module(name) for name in names}
 
 
-def _is_ours(library: str) -> bool:
-    module = sys.modules.get(library)
-    return module is not None and module is sys.modules.get(f"{__package__}.{library}")
+def _forget(library: str) -> None:
+    for entry in [entry for entry in sys.modules if entry == library or entry.startswith(f"{library}.")]:
+        del sys.modules[entry]
 
 
-def _is_importable(library: str) -> bool:
-    return library in sys.modules or importlib.util.find_spec(library) is not None
+def _is_ours(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and module.__name__.startswith(f"{__package__}.")
+
+
+def _is_anothers(library: str) -> bool:
+    if library in sys.modules:
+        return not _is_ours(library) and sys.modules[library].__file__ is not None
+    spec = importlib.util.find_spec(library)
+    return _is_package(spec) and _STAND_INS not in Path(spec.origin).parents
+
+
+def _is_package(spec: ModuleSpec | None) -> bool:
+    """And not a folder that only has its name, such as that of a repository: what holds setup.py, not __init__.py."""
+    return spec is not None and spec.origin is not None
+
+
+def _spec_of_another(name: str) -> ModuleSpec | None:
+    """Of a module with that name outside of DIVISION's folder."""
+    others = [folder for folder in sys.path if folder != str(_STAND_INS)]
+    spec = PathFinder.find_spec(name, [folder for folder in others if Path(folder or ".").resolve().name != "fdmp"])
+    return spec if _is_package(spec) else None
+
+
+def _folders_for_children() -> list[str]:
+    """Installed packages are found by every process; a folder that somebody put on sys.path is not."""
+    own = str(_STAND_INS.parents[2])
+    is_installed = own in (*site.getsitepackages(), site.getusersitepackages())
+    return [str(_STAND_INS)] if is_installed else [str(_STAND_INS), own]

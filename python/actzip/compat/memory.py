@@ -1,19 +1,21 @@
-"""What the benchmark scripts of both libraries measure memory with."""
+"""What the benchmark scripts of the libraries measure memory with."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 
-def get_memory_usage(print_info: bool = False) -> int:
-    """Bytes that tensors hold on the current GPU; 0 without one."""
+def get_memory_usage(print_info: bool = False, gpu: int | None = None) -> int:
+    """Bytes that tensors hold on a GPU, the current one unless told; 0 without one."""
     if not torch.cuda.is_available():
         return 0
-    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    allocated, reserved = torch.cuda.memory_allocated(gpu), torch.cuda.memory_reserved(gpu)
     if print_info:
         print(f"allocated: {allocated / 2**20:.2f} MiB, reserved: {reserved / 2**20:.2f} MiB", flush=True)
     return allocated
@@ -32,13 +34,44 @@ def compute_tensor_bytes(tensors: torch.Tensor | Iterable[Any]) -> int:
     return 0
 
 
-class ExpRecorder:
+def empty_cache(ratio: float | None) -> None:
+    """Gives torch's memory back to the GPU if less than this part of it is in use. None: never."""
+    if not ratio or not torch.cuda.is_available():
+        return
+    reserved = torch.cuda.memory_reserved()
+    if reserved and torch.cuda.memory_allocated() < ratio * reserved:
+        torch.cuda.empty_cache()
+
+
+def swap_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in host memory; pinned where there is a GPU, and then on its way there."""
+    pinned = torch.cuda.is_available()
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
+    return copy.copy_(tensor, non_blocking=pinned)
+
+
+_NO_CACHE = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+
+def disable_cache_allocator() -> None:
+    """For processes that begin after this: torch reads it when it first allocates."""
+    os.environ[_NO_CACHE] = "1"
+
+
+def enable_cache_allocator() -> None:
+    os.environ.pop(_NO_CACHE, None)
+
+
+class GlobalExpRecorder:
     """Values of one experiment; each ``dump`` adds a line of JSON to a file."""
 
     def __init__(self) -> None:
-        self.val_dict: dict[str, Any] = {}
+        self.val_dict: OrderedDict[str, Any] = OrderedDict()
 
     def record(self, key: str, value: Any, float_round: int = 6) -> None:
+        """Scalars of NumPy and of torch become Python's numbers, which JSON can hold."""
+        if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+            value = value.item()
         self.val_dict[key] = round(value, float_round) if isinstance(value, float) else value
 
     def dump(self, filename: str) -> None:
@@ -46,5 +79,8 @@ class ExpRecorder:
             file.write(json.dumps(self.val_dict) + "\n")
         print(f"Save exp results to {filename}")
 
+    def clear(self) -> None:
+        self.val_dict.clear()
 
-exp_recorder = ExpRecorder()
+
+exp_recorder = GlobalExpRecorder()

@@ -15,7 +15,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <typeinfo>
 #include <unordered_set>
@@ -97,11 +96,6 @@ bool leads_to_parameter(const Edge& edge) {
   return at->is_valid();
 }
 
-Seed fresh_seed() {
-  static std::atomic<std::uint64_t> count{0};
-  return Seed(0x6E6F697365ULL * (2 * ++count + 1));
-}
-
 }  // namespace
 
 bool is_trying() { return t_tried != nullptr; }
@@ -114,12 +108,12 @@ at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialN
   const auto dtype = *to_dtype(restored.scalar_type());
   const Device device = to_device(restored.device());
   const Shape shape = to_shape(restored);
-  const Seed seed = fresh_seed();
   const std::size_t size = encoded_bytes(trial->spec, dtype, shape);
   const Allocation bytes = torch_memory().allocate(size, stream);
-  encode(trial->spec, {restored.const_data_ptr(), dtype, shape, device}, {bytes.data, size, device}, seed, stream);
-  decode(trial->spec, {bytes.data, size, device}, {noisy.mutable_data_ptr(), dtype, to_shape(noisy), device}, seed,
+  encode(trial->spec, {restored.const_data_ptr(), dtype, shape, device}, {bytes.data, size, device}, trial->seed,
          stream);
+  decode(trial->spec, {bytes.data, size, device}, {noisy.mutable_data_ptr(), dtype, to_shape(noisy), device},
+         trial->seed, stream);
   return noisy;
 }
 

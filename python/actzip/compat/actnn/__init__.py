@@ -14,6 +14,8 @@ QModule(
 >>> actnn.set_optimization_level("L3")
 """
 
+from ..roots import session_of
+from . import dataloader, ops
 from .conf import config, set_optimization_level
 from .dataloader import DataLoader
 from .layers import (
@@ -36,13 +38,11 @@ from .layers import (
 from .module import QModule
 from .qbnscheme import QBNScheme
 from .qscheme import QScheme
-from .roots import session_of
 from .utils import compute_tensor_bytes, exp_recorder, get_memory_usage
 
 __all__ = [
     "DataLoader", "QAvgPool2d", "QBNScheme", "QBatchNorm1d", "QBatchNorm2d", "QBatchNorm3d", "QConv1d", "QConv2d",
-    "QConv3d",
-    "QConvTranspose1d", "QConvTranspose2d", "QConvTranspose3d", "QDropout", "QLinear", "QMaxPool2d", "QModule", "QReLU",
-    "QScheme", "QSyncBatchNorm", "compute_tensor_bytes", "config", "exp_recorder", "get_memory_usage", "session_of",
-    "set_optimization_level",
+    "QConv3d", "QConvTranspose1d", "QConvTranspose2d", "QConvTranspose3d", "QDropout", "QLinear", "QMaxPool2d", "QModule",
+    "QReLU", "QScheme", "QSyncBatchNorm", "compute_tensor_bytes", "config", "dataloader", "exp_recorder",
+    "get_memory_usage", "ops", "session_of", "set_optimization_level",
 ]

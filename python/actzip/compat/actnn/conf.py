@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...levels import LEVELS
-from ..config import GROUP_SIZES, Config, Field, codec_of_groups, is_flag, is_group_size
+from ..config import GROUP_SIZES, Config, Field, codec_of_groups, is_amount, is_flag, is_group_size
 
 _FLAG = (is_flag, "True, False")
 
@@ -18,10 +18,6 @@ def _is_bits(value: Any) -> bool:
 
 def _is_list_of_bits(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) > 0 and all(map(_is_bits, value))
-
-
-def _is_amount(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and value >= 0)
 
 
 def _from_environment(name: str) -> bool:
@@ -42,8 +38,8 @@ FIELDS = {
     "adaptive_bn_scheme": Field(True, *_FLAG),
     "simulate": Field(False, *_FLAG, gone="every width is packed on every device"),
     "enable_quantized_bn": Field(True, *_FLAG),
-    "empty_cache_threshold": Field(None, _is_amount, "a part of the reserved memory, 0 to 1, or None"),
-    "pipeline_threshold": Field(None, _is_amount, "bytes, or None"),
+    "empty_cache_threshold": Field(None, is_amount, "a part of the reserved memory, 0 to 1, or None"),
+    "pipeline_threshold": Field(None, is_amount, "bytes, or None"),
     "cudnn_benchmark_conv2d": Field(True, *_FLAG),
     "swap": Field(False, *_FLAG),
     "debug_memory_model": Field(_from_environment("DEBUG_MEM"), *_FLAG),
@@ -58,6 +54,7 @@ _FIXED = {"adaptive_conv_scheme": False, "adaptive_bn_scheme": False}
 _CAPPED = {"cudnn_benchmark_conv2d": LEVELS["actnn:L3.1"].autotune,
            "empty_cache_threshold": LEVELS["actnn:L3.1"].empty_cache_below,
            "pipeline_threshold": LEVELS["actnn:L3.1"].chunk_bytes}
+#: What a level sets, and nothing else.
 _LEVELS: dict[str, dict[str, Any]] = {
     "L0": {"compress_activation": False, **_FIXED},
     "L1": {"activation_compression_bits": [4], "enable_quantized_bn": False, **_FIXED},
@@ -65,16 +62,18 @@ _LEVELS: dict[str, dict[str, Any]] = {
     "L2.5": {"perlayer": False},
     "L3": {},
     "L3.1": _CAPPED,
-    "L4": {"swap": True, **_CAPPED},
-    "L5": {"swap": True, **_CAPPED},
-    "swap": {"swap": True, "compress_activation": False, **_CAPPED, **_FIXED},
+    "L4": {"swap": True},
+    "L5": {"swap": True},
+    "swap": {"swap": True, "compress_activation": False},
 }
+#: Levels that another one does the work of, beside what the session need not know.
+_KINDS = {"L3.1": "L3", "L5": "L4"}
 
 config = Config("actnn", FIELDS)
 
 
 def set_optimization_level(level: str) -> None:
-    """Sets the fields of a level; those that another one has set are reset."""
+    """Sets the fields of a level; those that another level has set, and nobody since, are put back."""
     if level not in _LEVELS:
         raise ValueError(f"actnn level {level!r} (allowed: {', '.join(_LEVELS)})")
     config.set_level(level, _LEVELS[level])
@@ -82,14 +81,15 @@ def set_optimization_level(level: str) -> None:
 
 def preset() -> str:
     """The level that the fields amount to, as a preset of actzip."""
-    return f"actnn:{config.level or _level_of_fields()}"
+    kind = _level_of_fields()
+    return f"actnn:{config.level if _KINDS.get(config.level, config.level) == kind else kind}"
 
 
 def _level_of_fields() -> str:
     if not config.compress_activation:
         return "swap" if config.swap else "L0"
     if not config.adaptive_conv_scheme and not config.adaptive_bn_scheme:
-        return "L2"
+        return "L2" if config.enable_quantized_bn else "L1"
     if config.swap:
         return "L4"
     return "L3" if config.perlayer else "L2.5"

@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ... import nn as base
-from ...nn.binding import CompressedLayer
-from . import roots
+from ...nn.binding import is_compiling
+from ..layer import Layer
 from .conf import config
+from .library import LIBRARY
+from .qbnscheme import QBNScheme
+from .qscheme import QScheme
 
 
-class _Plain:
-    """A layer that keeps a bit, an index or a shape; its name is ActNN's."""
+class _Plain(Layer):
+    """A layer that keeps a bit, an index or a shape."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        roots.watch()
-
-    def forward(self, *args: Any, **options: Any) -> Any:
-        torchs_own = super(CompressedLayer, self)
-        return (super() if config.training else torchs_own).forward(*args, **options)
-
-    def _get_name(self) -> str:
-        return type(self).__name__
+    library = LIBRARY
 
 
 class _Grouped(_Plain):
     """A layer with values to keep."""
 
-    group = 0
+    _scheme: QScheme | None = None
 
-    def __init__(self, *args: Any, group: int = 0, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.group = group
+        self._scheme = self.scheme
+
+    @property
+    def scheme(self) -> QScheme | None:
+        """What ActNN's programs read about the layer's bits; None while they are fixed for such layers."""
+        if not self._adapts():
+            return None
+        if self._scheme is None:
+            self._scheme = self._make_scheme()
+        return self._scheme
+
+    def _adapts(self) -> bool:
+        return config.adaptive_conv_scheme
+
+    def _make_scheme(self) -> QScheme:
+        locations = math.prod(getattr(self, "kernel_size", (1,)))
+        return QScheme(self, self.group, locations, getattr(self, "groups", 1))
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        if not is_compiling() and config.training and self.scheme is not None:
+            self.scheme._runs()
+        return super().forward(*args, **options)
+
+
+class _Norm(_Grouped):
+    def _adapts(self) -> bool:
+        return config.adaptive_bn_scheme
+
+    def _make_scheme(self) -> QBNScheme:
+        return QBNScheme(self.group, self)
 
 
 class QConv1d(_Grouped, base.Conv1d):
@@ -60,22 +84,26 @@ class QConvTranspose3d(_Grouped, base.ConvTranspose3d):
 
 
 class QLinear(_Grouped, base.Linear):
+    """Its sizes may also be called ``input_features`` and ``output_features``, as ActNN calls them."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        names = {"input_features": "in_features", "output_features": "out_features"}
+        super().__init__(*args, **{names.get(name, name): value for name, value in options.items()})
+
+
+class QBatchNorm1d(_Norm, base.BatchNorm1d):
     pass
 
 
-class QBatchNorm1d(_Grouped, base.BatchNorm1d):
+class QBatchNorm2d(_Norm, base.BatchNorm2d):
     pass
 
 
-class QBatchNorm2d(_Grouped, base.BatchNorm2d):
+class QBatchNorm3d(_Norm, base.BatchNorm3d):
     pass
 
 
-class QBatchNorm3d(_Grouped, base.BatchNorm3d):
-    pass
-
-
-class QSyncBatchNorm(_Grouped, base.SyncBatchNorm):
+class QSyncBatchNorm(_Norm, base.SyncBatchNorm):
     pass
 
 

@@ -1,5 +1,15 @@
 """What ActNN's benchmarks measure with."""
 
-from ..memory import compute_tensor_bytes, exp_recorder, get_memory_usage
+from ..memory import (
+    GlobalExpRecorder,
+    compute_tensor_bytes,
+    disable_cache_allocator,
+    empty_cache,
+    enable_cache_allocator,
+    exp_recorder,
+    get_memory_usage,
+    swap_to_cpu,
+)
 
-__all__ = ["compute_tensor_bytes", "exp_recorder", "get_memory_usage"]
+__all__ = ["GlobalExpRecorder", "compute_tensor_bytes", "disable_cache_allocator", "empty_cache",
+           "enable_cache_allocator", "exp_recorder", "get_memory_usage", "swap_to_cpu"]

@@ -29,24 +29,26 @@ FIELDS = {
     "prefetch": Field(False, is_flag, "True, False", gone="nothing is kept in host memory yet, see swap"),
 }
 
+#: What a level sets, and nothing else; and the level whose work it does, with bits or a host part of its own.
 _LEVELS: dict[str, dict[str, Any]] = {
     "L0": {"compress_activation": False},
     "L1": {"auto_prec": False, "bit": 4},
     "L1.1": {"auto_prec": False, "bit": 8},
     "L1.2": {"auto_prec": False, "bit": 2},
-    "L2": {"bit": 4},
-    "L2.1": {"bit": 3},
-    "L2.2": {"bit": 2},
-    "L3": {"bit": 4, "swap": True, "prefetch": True},
+    "L2": {"auto_prec": True, "bit": 4},
+    "L2.1": {"auto_prec": True, "bit": 3},
+    "L2.2": {"auto_prec": True, "bit": 2},
+    "L3": {"auto_prec": True, "bit": 4, "swap": True, "prefetch": True},
     "swap": {"compress_activation": False, "swap": True},
     "L4bit-swap": {"auto_prec": False, "bit": 4, "swap": True, "prefetch": True},
 }
+_KINDS = {"L1.1": "L1", "L1.2": "L1", "L2.1": "L2", "L2.2": "L2"}
 
 config = Config("gact", FIELDS)
 
 
 def set_optimization_level(level: str) -> None:
-    """Sets the fields of a level; those that another one has set are reset."""
+    """Sets the fields of a level; those that another level has set, and nobody since, are put back."""
     if level not in _LEVELS:
         raise ValueError(f"gact level {level!r} (allowed: {', '.join(_LEVELS)})")
     config.set_level(level, _LEVELS[level])
@@ -59,8 +61,8 @@ def set_adapt_interval(interval: int) -> None:
 
 def preset() -> str:
     """The level that the fields amount to, as a preset of actzip."""
-    level = config.level or _level_of_fields()
-    return f"gact:{level}"
+    kind = _level_of_fields()
+    return f"gact:{config.level if _KINDS.get(config.level, config.level) == kind else kind}"
 
 
 def _level_of_fields() -> str:

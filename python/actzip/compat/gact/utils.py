@@ -1,5 +1,35 @@
-"""What GACT's benchmarks measure with."""
+"""What GACT's benchmarks measure with, and its fingerprints of tensors."""
 
-from ..memory import compute_tensor_bytes, exp_recorder, get_memory_usage
+from __future__ import annotations
 
-__all__ = ["compute_tensor_bytes", "exp_recorder", "get_memory_usage"]
+import torch
+
+from ..memory import GlobalExpRecorder, compute_tensor_bytes, empty_cache, exp_recorder, get_memory_usage
+
+__all__ = ["GlobalExpRecorder", "compute_tensor_bytes", "empty_cache", "exp_recorder", "get_memory_usage",
+           "random_sample", "uniform_sample", "uniform_sample_ref"]
+
+
+def _fingerprint(input: torch.Tensor, places: torch.Tensor, add_dataptr: bool) -> list[float]:
+    values = input.detach().reshape(-1)[places.to(input.device)].tolist()
+    return [input.data_ptr(), *values] if add_dataptr else values
+
+
+def uniform_sample(input: torch.Tensor, sample_cnt: int, add_dataptr: bool = True) -> list[float]:
+    """Where a tensor lies in memory, and some of its elements, all as far from each other.
+
+    >>> uniform_sample(torch.arange(10.0), 3, add_dataptr=False)
+    [0.0, 3.0, 6.0]
+    """
+    count = min(sample_cnt, input.numel())
+    return _fingerprint(input, torch.arange(count) * (input.numel() // max(count, 1)), add_dataptr)
+
+
+#: GACT's slow way to the same.
+uniform_sample_ref = uniform_sample
+
+
+def random_sample(input: torch.Tensor, sample_cnt: int, add_dataptr: bool = True) -> list[float]:
+    """The same of elements anywhere: always of the same ones for tensors of a size."""
+    generator = torch.Generator().manual_seed(input.dim())
+    return _fingerprint(input, torch.randint(input.numel(), (sample_cnt,), generator=generator), add_dataptr)
