@@ -99,6 +99,15 @@ std::string codec_for(double bits) {
   throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} for layers alone (allowed: 1, 2, 3, 4, 8)", bits));
 }
 
+constexpr std::string_view kGact = "gact:";
+
+/// GACT codes whatever is saved, by whatever function.
+void add_unknown(std::vector<Rule>& rules, double bits) {
+  for (const char* uses : {"use:unknown", "use:foreign"}) {
+    rules.push_back({uses, bits > 4.0 ? "affine:8:nearest" : "rotated:4"});
+  }
+}
+
 std::string names_of(std::string_view family) {
   std::string names;
   for (const Level& level : kLevels) {
@@ -114,7 +123,7 @@ std::span<const Level> levels() { return kLevels; }
 const Level* find_level(std::string_view preset) {
   const auto found = std::ranges::find(kLevels, preset, &Level::name);
   if (found != kLevels.end()) return &*found;
-  for (const std::string_view family : {"actnn:", "gact:"}) {
+  for (const std::string_view family : {std::string_view("actnn:"), kGact}) {
     if (!preset.starts_with(family)) continue;
     throw Error(ErrorCode::invalid_spec, fmt::format("session: level '{}' (allowed: {})", preset, names_of(family)));
   }
@@ -130,6 +139,7 @@ SessionOptions written_out(SessionOptions options) {
   if (level->reach == LevelReach::everything) {
     options.bits = bits;
     if (options.adapt.empty()) options.adapt = level->adapt;
+    if (level->name.starts_with(kGact)) add_unknown(options.rules, bits);
     return options;
   }
   options.bits.reset();

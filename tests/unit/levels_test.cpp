@@ -73,6 +73,12 @@ TEST(Levels, ReachTellsThemApart) {
   }
 }
 
+TEST(Levels, GactCodesWhatNobodyKnows) {
+  EXPECT_EQ(codec_at("gact:L1", "no_such_operator", "x"), "rotated:4");
+  EXPECT_EQ(codec_at("gact:L1.1", "mylib::relu", "self"), "affine:8:nearest");
+  EXPECT_EQ(codec_at("actnn:L2", "no_such_operator", "x"), "as is");
+}
+
 TEST(Levels, OptionsOfTheUserComeFirst) {
   EXPECT_EQ(codec_at("actnn:L2", "convolution", "input", 8), "affine:8:nearest");
   EXPECT_EQ(codec_at("actnn:L1", "convolution", "input", 2), "rotated:2");
