@@ -50,11 +50,11 @@ __attribute__((always_inline)) constexpr DualLayout dual_layout(const Dual& spec
   DualLayout layout;
   layout.elems = elems;
   layout.channels = spec.last;
-  layout.positions = spec.size.positions();
-  layout.samples = ceil_div(elems, layout.positions * layout.channels);
   layout.depth = spec.size.depth;
   layout.height = spec.size.height;
   layout.width = spec.size.width;
+  layout.positions = layout.depth * layout.height * layout.width;  // MapSize's function may be out of line
+  layout.samples = ceil_div(elems, layout.positions * layout.channels);
   while (std::int64_t{1} << layout.shift < spec.block) ++layout.shift;
   layout.block_rows = ceil_div(layout.height, spec.block);
   layout.block_columns = ceil_div(layout.width, spec.block);
