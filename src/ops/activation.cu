@@ -2,15 +2,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cuda/activation.hpp"
 #include "cuda/launch.cuh"
 #include "cuda/rotated_kernels.cuh"
 #include "dispatch.hpp"
+#include "ops/backend.hpp"
 
 namespace actzip::cuda {
 namespace {
-
-constexpr int kGroup = 256;
 
 /// How an activation is computed: value and slope together, since they share the costly part.
 struct ValueAndSlope {
@@ -155,18 +153,18 @@ class GradientTarget {
 template <DType Type, int Bits, class Slope>
 void decode_to_gradient(const Rotated& spec, const codec::DecodeJob& job, const void* y_gradient, Slope slope) {
   using Target = GradientTarget<Type, Slope>;
-  launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.geometry), *job.stream,
+  launch(rotated_decode_kernel<Type, Bits, ops::kGroup, Target>, tile_count(job.geometry), *job.stream,
          rotated_buffer(spec, job, job.src), Target(job.dst.data, y_gradient, slope), KernelSeed(job.seed));
 }
 
 }  // namespace
 
-bool has_activation() noexcept { return true; }
+bool has_fused_operators() noexcept { return true; }
 
 void encode_activated(const Rotated& spec, Activation activation, const codec::EncodeJob& job, void* y) {
   with_type_and_bits<format::kMaxRotatedBits>(job.src.dtype, spec.bits, [&]<DType Type, int Bits>() {
     using Source = ActivatingSource<Type>;
-    launch(rotated_encode_kernel<Type, Bits, kGroup, Source>, tile_count(job.geometry), *job.stream,
+    launch(rotated_encode_kernel<Type, Bits, ops::kGroup, Source>, tile_count(job.geometry), *job.stream,
            Source(job.src.data, y, activation), rotated_buffer(spec, job, job.dst), KernelSeed(job.seed),
            Padding(job.dst, job.sections));
   });
