@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void decode_to(const BitPlane& plane, TwoValues<T> values, const codec::Elements<void*>& dst, const Stream& stream) {
+void decode_to(const BitPlane& plane, TwoValues<T> values, const codec::ElementView<void*>& dst, const Stream& stream) {
   with_access<T>(dst.data, dst.order, true, [&](auto access) {
     launch(mask_decode_kernel<T, decltype(access)>, format::ceil_div(dst.order.elems, kTile), stream, plane, access,
            dst.order.elems, values);
@@ -170,7 +170,7 @@ void encode_from(const Mask& spec, const codec::EncodeJob& job) {
 
 }  // namespace
 
-void decode_bits(const BitPlane& plane, const Mask& spec, const codec::Elements<void*>& dst, const Stream& stream) {
+void decode_bits(const BitPlane& plane, const Mask& spec, const codec::ElementView<void*>& dst, const Stream& stream) {
   if (dtype_bytes(dst.dtype) == 1) return decode_to<std::uint8_t>(plane, {0, 1}, dst, stream);
   with_float(dst.dtype, [&]<DType Type>() {
     using Element = math::Element<Type>;

@@ -80,14 +80,14 @@ struct GradientSums {
   __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t /*phase*/) const {
     Chunk<Storage<Type>> gradients[kBlocks] = {};
     std::uint32_t masks[kBlocks];
-    EncodedChunk in[kBlocks] = {};
+    EncodedChunk<Bits> in[kBlocks] = {};
     const TileCodes<Bits, true> codes(buffer, ops::kGroup, tile, lane);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const std::int64_t first = tile * kTile + b * kBlock + lane * kChunk;
       masks[b] = 0xffU;
       if (slot_exists<false>(buffer.geometry, tile, b, lane)) {
-        in[b].codes = static_cast<std::uint32_t>(load_codes<Bits>(codes.at(b), Bits));
+        in[b].codes = static_cast<EightCodes<Bits>>(load_codes<Bits>(codes.at(b), Bits));
         in[b].stats = load_stats(buffer.stats_section, tile * kBlocks + b, buffer.stats);
       }
       if (first >= buffer.geometry.elems) continue;
@@ -159,7 +159,7 @@ void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParam
 
 void encode_normalized(const Rotated& spec, const ops::NormalizedJob& job) {
   const codec::EncodeJob& encode = job.encode;
-  with_type_and_bits<format::kMaxRotatedBits>(encode.src.dtype, spec.bits, [&]<DType Type, int Bits>() {
+  with_type_and_bits(encode.src.dtype, spec, [&]<DType Type, int Bits>() {
     using Source = NormalizingSource<Type>;
     launch(rotated_encode_kernel<Type, Bits, ops::kGroup, Source>, tile_count(encode.geometry), *encode.stream,
            Source(encode.src.data, job), rotated_buffer(spec, encode, encode.dst), KernelSeed(encode.seed),
@@ -168,9 +168,8 @@ void encode_normalized(const Rotated& spec, const ops::NormalizedJob& job) {
 }
 
 void decode_normalized(const Rotated& spec, const ops::DenormalizedJob& job) {
-  with_type_and_bits<format::kMaxRotatedBits>(job.decode.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
-    decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm});
-  });
+  with_type_and_bits(job.decode.dst.dtype, spec,
+                     [&]<DType Type, int Bits>() { decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm}); });
 }
 
 void batch_norm_backward(const Rotated& spec, const ops::DenormalizedJob& job, NormValues values,
@@ -180,7 +179,7 @@ void batch_norm_backward(const Rotated& spec, const ops::DenormalizedJob& job, N
   const ops::GradientNumbers numbers(workspace, job.channels);
   const FinishGradient finish{values,           job.norm,      numbers, 1.0F / static_cast<float>(shape.rows),
                               gradients.weight, gradients.bias};
-  with_type_and_bits<format::kMaxRotatedBits>(shape.dtype, spec.bits, [&]<DType Type, int Bits>() {
+  with_type_and_bits(shape.dtype, spec, [&]<DType Type, int Bits>() {
     const GradientSums<Type, Bits> source{rotated_buffer(spec, decode, decode.src), KernelSeed(decode.seed),
                                           gradients.y, job.positive};
     sum_channels(source, finish, ops::ChannelSums(shape), workspace + ops::GradientNumbers::kCount * job.channels,

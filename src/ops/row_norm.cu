@@ -51,7 +51,7 @@ struct RowMap {
 
 void decode_row_normalized(const Rotated& spec, const codec::DecodeJob& job, std::int64_t channels,
                            const RowNorm& norm) {
-  with_type_and_bits<format::kMaxRotatedBits>(job.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
+  with_type_and_bits(job.dst.dtype, spec, [&]<DType Type, int Bits>() {
     using Target = MappedTarget<Type, RowMap>;
     launch(rotated_decode_kernel<Type, Bits, ops::kGroup, Target>, tile_count(job.geometry), *job.stream,
            rotated_buffer(spec, job, job.src), Target(job.dst.data, channels, RowMap{norm}, nullptr),
