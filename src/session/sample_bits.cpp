@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "format/element_order.hpp"
-#include "format/element_order.hpp"
 
 namespace actzip::session {
 

@@ -34,7 +34,8 @@ TEST(Activation, ValuesAndSlopesAreThoseOfTheDefinitions) {
       const auto [value, slope] = value_and_slope<HostFunctions>(activation, x);
       const double wanted = (plain_value(activation, x + kStep) - plain_value(activation, x - kStep)) / (2.0 * kStep);
       ASSERT_NEAR(value, plain_value(activation, x), 0x1p-21 * std::fmax(1.0F, std::fabs(x))) << x;
-      ASSERT_NEAR(slope, wanted, 0x1p-20) << x;
+      // What is left of 1 beside the sigmoid is rounded to 2^-24, and multiplied by as much as 40.
+      ASSERT_NEAR(slope, wanted, 0x1p-18) << x;
     }
   }
 }
