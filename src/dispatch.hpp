@@ -1,7 +1,9 @@
-// Run-time values become template arguments here and nowhere else. Each list is written once; what is not in it is an
+// Run-time values become template arguments here. Each list is written once; what is not in it is an
 // error that names the list. Callers validate first, so reaching an error here is a fault of ours.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -34,18 +36,53 @@ void with_float(DType dtype, Body&& body) {
   }
 }
 
-/// body.operator()<int>() for a width of 1 to Most bits.
-template <int Most, class Body>
-void with_bits(Bits bits, Body&& body) {
-  detail::with_int<1>(bits.value, "bits", std::make_integer_sequence<int, Most>{}, body);
+/// In the place of a width: one that is only known when a kernel runs, such as that of the segment at hand.
+inline constexpr int kRunTimeBits = 0;
+
+/// body.operator()<int>() for the width of the spec.
+template <class Spec, class Body>
+void with_bits(const Spec& spec, Body&& body) {
+  detail::with_int<1>(spec.bits.value, "bits", std::make_integer_sequence<int, Spec::kMostBits>{}, body);
+}
+
+/// The same, or kRunTimeBits if segments have bits of their own.
+template <class Spec, class Body>
+void with_bits(const Spec& spec, bool has_segment_bits, Body&& body) {
+  if (has_segment_bits) return body.template operator()<kRunTimeBits>();
+  with_bits(spec, body);
 }
 
 /// body.operator()<DType, int>(): both.
-template <int Most, class Body>
-void with_type_and_bits(DType dtype, Bits bits, Body&& body) {
-  with_float(dtype, [&]<DType Type>() {
-    with_bits<Most>(bits, [&]<int Width>() { body.template operator()<Type, Width>(); });
-  });
+template <class Spec, class Body>
+void with_type_and_bits(DType dtype, const Spec& spec, Body&& body) {
+  with_float(dtype,
+             [&]<DType Type>() { with_bits(spec, [&]<int Width>() { body.template operator()<Type, Width>(); }); });
+}
+
+/// body.operator()<int>() for the widths that index_bits() gives.
+template <class Body>
+void with_index_bits(int bits, Body&& body) {
+  switch (bits) {
+    case 1: return body.template operator()<1>();
+    case 2: return body.template operator()<2>();
+    case 4: return body.template operator()<4>();
+    case 8: return body.template operator()<8>();
+    case 16: return body.template operator()<16>();
+    case 32: return body.template operator()<32>();
+    default: detail::not_in_list("bits of an index");
+  }
+}
+
+/// body.operator()<std::uintN_t>() for elements that are only copied.
+template <class Body>
+void with_bytes(std::size_t bytes, Body&& body) {
+  switch (bytes) {
+    case 1: return body.template operator()<std::uint8_t>();
+    case 2: return body.template operator()<std::uint16_t>();
+    case 4: return body.template operator()<std::uint32_t>();
+    case 8: return body.template operator()<std::uint64_t>();
+    default: detail::not_in_list("bytes of an element");
+  }
 }
 
 /// body.operator()<bool>().

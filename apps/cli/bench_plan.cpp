@@ -14,58 +14,12 @@ namespace actzip::cli {
 namespace {
 
 struct Entry {
-  const char* spec;
+  CodecSpec spec;
   std::vector<DType> dtypes;
   std::vector<int> segment_bits{};
 };
 
 using enum DType;
-
-std::vector<Entry> full_list() {
-  return {
-      {"affine:2", {f32, bf16, f16}},
-      {"affine:2:dithered", {f32, bf16}},
-      {"affine:4", {f32, bf16}},
-      {"affine:4:dithered", {f32, bf16}},
-      {"affine:8:nearest", {f32, bf16}},
-      {"rotated:1", {f32, bf16}},
-      {"rotated:2", {f32, bf16, f16}},
-      {"rotated:3", {f32, bf16}},
-      {"rotated:4", {f32, bf16}},
-      {"rotated:2:mask", {f32, bf16}},
-      {"affine:2", {f32, bf16}, {1, 3}},
-      {"rotated:2", {f32, bf16}, {1, 3}},
-      {"mask", {f32, bf16, boolean}},
-      {"index:bound=50257", {i32, i64}},
-      {"cast:bf16", {f32}},
-      {"copy", {f32, bf16}},
-      {"dual:2:size=32x32", {f32, bf16}},
-      {"dual:2:size=56x56", {f32, bf16}},
-      {"dual:2:size=14x14", {f32, bf16}},
-      {"dual:2:dithered:size=56x56", {f32, bf16}},
-      {"dual:2:size=56x56:last=64", {f32, bf16}},
-      {"dual:2:size=14x14:last=256", {f32, bf16}},
-  };
-}
-
-std::vector<Entry> quick_list() {
-  return {
-      {"affine:2", {f32, bf16}},    {"affine:2:dithered", {f32}}, {"affine:4:dithered", {f32}},
-      {"affine:8:nearest", {f32}},  {"rotated:1", {f32}},         {"rotated:2", {f32, bf16}},
-      {"rotated:4", {f32}},         {"rotated:2:mask", {f32}},    {"mask", {f32}},
-      {"index:bound=50257", {i64}}, {"cast:bf16", {f32}},         {"copy", {f32}},
-      {"rotated:2", {f32}, {1, 3}}, {"dual:2:size=56x56", {f32}}, {"dual:2:size=56x56:last=64", {f32}},
-  };
-}
-
-/// A few of the cases, for sizes that are measured on the side.
-std::vector<Entry> short_list() {
-  return {{"affine:2", {bf16}},
-          {"affine:4:dithered", {bf16}},
-          {"rotated:2", {bf16}},
-          {"mask", {bf16}},
-          {"rotated:2", {bf16}, {1, 3}}};
-}
 
 bool takes(const CodecSpec& spec, DType dtype) {
   const auto types = codec_info(spec).encodes;
@@ -76,6 +30,40 @@ bool takes(const CodecSpec& spec, DType dtype) {
 std::vector<DType> usual_types(const CodecSpec& spec) {
   if (takes(spec, f32)) return {f32, bf16};
   return {codec_info(spec).encodes.front()};
+}
+
+/// What the registry has no variant of: a vocabulary, maps of real networks, segments with bits of their own.
+constexpr const char* kFurtherSpecs[] = {
+    "index:bound=50257",          "dual:2:size=32x32",         "dual:2:size=56x56",         "dual:2:size=14x14",
+    "dual:2:dithered:size=56x56", "dual:2:size=56x56:last=64", "dual:2:size=14x14:last=256"};
+const std::vector<int> kSegmentBits = {1, 3};
+
+std::vector<Entry> full_list() {
+  std::vector<Entry> list;
+  for (const CodecInfo& info : codecs()) {
+    for (const CodecSpec& spec : info.variants) list.push_back({spec, usual_types(spec)});
+  }
+  for (const char* spec : kFurtherSpecs) list.push_back({parse_spec(spec), usual_types(parse_spec(spec))});
+  for (const CodecSpec& spec : {CodecSpec(Affine{}), CodecSpec(Rotated{})}) {
+    list.push_back({spec, {f32, bf16}, kSegmentBits});
+  }
+  return list;
+}
+
+/// Each codec as it is when only its name is given.
+std::vector<Entry> quick_list() {
+  std::vector<Entry> list;
+  for (const CodecInfo& info : codecs()) {
+    const CodecSpec spec = parse_spec(info.name);
+    list.push_back({spec, {usual_types(spec).front()}});
+  }
+  list.push_back({Rotated{}, {f32}, kSegmentBits});
+  return list;
+}
+
+/// A few of the cases, for sizes that are measured on the side.
+std::vector<Entry> short_list() {
+  return {{Affine{}, {bf16}}, {Rotated{}, {bf16}}, {Mask{}, {bf16}}, {Rotated{}, {bf16}, kSegmentBits}};
 }
 
 /// As many elements, but whole maps, as every real tensor has them.
@@ -96,9 +84,9 @@ std::vector<BenchCase> make_cases(const std::vector<Entry>& list, const BenchReq
   }
   if (!request.specs.empty()) return cases;
   for (const Entry& entry : list) {
-    const CodecSpec spec = parse_spec(entry.spec);
     for (const DType dtype : request.dtypes.empty() ? entry.dtypes : request.dtypes) {
-      if (takes(spec, dtype)) cases.push_back({spec, dtype, in_whole_maps(spec, elems), entry.segment_bits});
+      if (!takes(entry.spec, dtype)) continue;
+      cases.push_back({entry.spec, dtype, in_whole_maps(entry.spec, elems), entry.segment_bits});
     }
   }
   return cases;

@@ -1,7 +1,9 @@
 // Everything: activation codecs for training, on CPU and CUDA. Start with codec.hpp, or session.hpp.
 #pragma once
 
+#include "actzip/activation.hpp"    // IWYU pragma: export
 #include "actzip/backend.hpp"       // IWYU pragma: export
+#include "actzip/batch_norm.hpp"    // IWYU pragma: export
 #include "actzip/codec.hpp"         // IWYU pragma: export
 #include "actzip/dual.hpp"          // IWYU pragma: export
 #include "actzip/error.hpp"         // IWYU pragma: export
@@ -12,6 +14,7 @@
 #include "actzip/policy.hpp"        // IWYU pragma: export
 #include "actzip/registry.hpp"      // IWYU pragma: export
 #include "actzip/report.hpp"        // IWYU pragma: export
+#include "actzip/row_norm.hpp"      // IWYU pragma: export
 #include "actzip/segment_plan.hpp"  // IWYU pragma: export
 #include "actzip/session.hpp"       // IWYU pragma: export
 #include "actzip/spec.hpp"          // IWYU pragma: export

@@ -34,7 +34,8 @@ std::size_t workspace_bytes(const CodecSpec& spec, DType dtype, std::int64_t ele
 /// `dst` has exactly encoded_bytes() bytes, starts at a multiple of 16 and does not overlap `src`; every byte of it is
 /// written. `workspace` has at least workspace_bytes() bytes, aligned to 4. `src`, `dst`, `workspace`, `segment_bits`,
 /// a seed given by address and `stream` are on one device and stay valid until the work on `stream` is done. One kernel
-/// launch on CUDA, two if segments have bits of their own or for `dual`; it can be captured into a graph.
+/// launch on CUDA, which can be captured into a graph; two if segments have bits of their own, and for `dual` if maps
+/// are not in blocks of 8 or do not fit a kernel that measures and codes at once.
 ///
 /// `segment_bits` is for segments with bits of their own (Segments::total_bits), in whose place the bits of the spec
 /// are not used: a byte for each segment, read when the call runs. What is below 1 is taken as 1 and what is above the

@@ -59,7 +59,7 @@ struct Plan {
   double average_bits = 0.0;
 };
 
-/// The usual choices for `elems` elements: rotated with 1 to 4 bits, affine with 8 (nearest), and the bytes as they
+/// The usual choices for `elems` elements: all of rotated, affine with its most bits (nearest), and the bytes as they
 /// are; sizes and errors are those of encoded_bytes() and expected_error(). With a mask plane: rotated with one, and
 /// the bytes as they are. Throws Error as encoded_bytes() does.
 std::vector<PlanChoice> plan_choices(DType dtype, std::int64_t elems, bool mask_plane = false);

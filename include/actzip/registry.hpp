@@ -2,7 +2,9 @@
 // own.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "actzip/spec.hpp"
@@ -39,6 +41,13 @@ Traits traits(const CodecSpec& spec);
 /// Expected relative squared error |x^ - x|^2 / |x|^2 on independent Gaussian data, for groups of 256: the codec's
 /// error table by bits. 0 for exact codecs.
 double expected_error(const CodecSpec& spec);
+
+/// What a number of bits stands for where nobody names a codec: `rotated` as far as it goes, `affine` rounded to
+/// nearest with the most bits it has; none between them.
+std::optional<CodecSpec> spec_of_bits(double bits);
+
+/// The bits that it knows, for messages: "1, 2, 3".
+std::string usual_bits();
 
 /// Bits of one code; for `index` those that its bound asks for; for `copy` those of `dtype`.
 int code_bits(const CodecSpec& spec, DType dtype);

@@ -32,8 +32,10 @@ struct SessionOptions {
   /// 1, 2, 3, 4 or 8: see Policy. Any other number from 1 to 8 is an average, which a plan spends: see `adapt`.
   std::optional<double> bits = std::nullopt;
   std::int64_t min_elems = 1024;  ///< smaller tensors are kept as they are
-  std::uint64_t seed = 0;         ///< of signs and dither; the framework's generator is never touched
-  bool dry = false;               ///< compress nothing, report what would be done
+  /// Of signs and dither. The framework's generators are not drawn from; an adapter that lets attention run again sets
+  /// one to where its dropout was drawn, and back.
+  std::uint64_t seed = 0;
+  bool dry = false;  ///< compress nothing, report what would be done
   /// If not empty: the name of the one site that is compressed. The rest is kept as it is, and nothing is shared.
   std::string only = {};
   std::vector<Rule> rules = {};  ///< before the preset; the first that matches holds
@@ -176,7 +178,7 @@ struct Kept {
   Keep how = Keep::as_is;                        ///< as_is: the adapter keeps the tensor itself, and this beside it
   bool as_mask = false;                          ///< the blob holds values, but this saver asked for the mask alone
   bool derived = false;                          ///< the blob holds the source's values: see Session::keep()
-  bool by_sample = false;                        ///< its samples have bits of their own
+  bool has_segment_bits = false;                 ///< its samples have bits of their own
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
   std::shared_ptr<const Blob> mark = {};         ///< if derived or recomputed: by it other savers know of this memory
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles

@@ -34,7 +34,8 @@ enum class StatsType : std::uint8_t { bf16, f32 };
 
 /// Uniform levels between the least and the greatest value of each group.
 struct Affine {
-  Bits bits{2};  ///< 1 to 8
+  static constexpr int kMostBits = 8;
+  Bits bits{2};  ///< 1 to kMostBits
   Rounding rounding = Rounding::stochastic;
   GroupSize group{256};  ///< a power of two from 32 to 1024
   StatsType stats = StatsType::bf16;
@@ -46,7 +47,8 @@ struct Affine {
 
 /// Group mean removed, random signs, Hadamard transform, Lloyd-Max levels, unbiasing scale.
 struct Rotated {
-  Bits bits{2};          ///< 1 to 4
+  static constexpr int kMostBits = 4;
+  Bits bits{2};          ///< 1 to kMostBits
   GroupSize group{256};  ///< 128 or 256
   StatsType stats = StatsType::bf16;
   bool mask_plane = false;  ///< also keep which elements are not zero; the others decode to exactly 0
@@ -98,7 +100,8 @@ struct MapSize {
 /// greatest of each sample and channel (a *map*). It has to know how maps lie in the run of elements it sees: see
 /// dual_spec(). Of a last map that is cut short, what there is is coded.
 struct Dual {
-  Bits bits{2};                              ///< 1 to 8, of the residual
+  static constexpr int kMostBits = 8;
+  Bits bits{2};                              ///< 1 to kMostBits, of the residual
   Rounding rounding = Rounding::stochastic;  ///< or dithered
   std::int64_t block = 8;                    ///< edge of a block in each dimension: 2, 4, 8, 16 or 32
   MapSize size{1, 16, 16};

@@ -25,7 +25,7 @@ constexpr std::int64_t kMaxElems = std::int64_t{1} << 56;
 constexpr std::int64_t kMaxPaddedElems = kMaxElems * 2;
 
 /// Where codes start is stored in 32 bits if segments have bits of their own.
-constexpr std::int64_t kMaxMixedWords = 0xffffffff;
+constexpr std::int64_t kMaxSegmentBitsWords = 0xffffffff;
 
 constexpr std::size_t kEncodedAlignment = 16;
 constexpr std::size_t kOverflowWordBytes = 4;
@@ -69,22 +69,19 @@ void check_counts(std::string_view call, std::int64_t elems, Segments segments) 
   }
 }
 
-template <class Codec>
-concept HasSegmentBits = requires(const Codec& codec) { format::most_bits(codec); };
-
 /// The sections of segments that have bits of their own.
-template <HasSegmentBits Codec>
-format::Sections mixed_sections(std::string_view call, const Codec& codec, const format::Geometry& geometry,
-                                DType dtype, Segments segments) {
-  const int most = format::most_bits(codec);
+template <format::HasSegmentBits Codec>
+format::Sections segment_bits_sections(std::string_view call, const Codec& codec, const format::Geometry& geometry,
+                                       DType dtype, Segments segments) {
+  constexpr int most = Codec::kMostBits;
   if (segments.total_bits < segments.count || (segments.total_bits - 1) / most >= segments.count) {
     fail(ErrorCode::invalid_segments, "{}: {} bits in total for {} segments of '{}' (allowed: 1 to {} for each, or 0)",
          call, segments.total_bits, segments.count, to_string(codec), most);
   }
   const format::Sections sections = format::sections(codec, geometry, dtype, segments.total_bits);
-  if (sections.codes_used / 4 > kMaxMixedWords) {
+  if (sections.codes_used / 4 > kMaxSegmentBitsWords) {
     fail(ErrorCode::invalid_segments, "{}: {} words of codes in segments with bits of their own (allowed: up to {})",
-         call, sections.codes_used / 4, kMaxMixedWords);
+         call, sections.codes_used / 4, kMaxSegmentBitsWords);
   }
   return sections;
 }
@@ -100,8 +97,8 @@ Layout make_layout(std::string_view call, const CodecSpec& spec, DType dtype, st
                call, segments.count, geometry.groups(), geometry.group, kMaxPaddedElems / geometry.group);
         }
         if (segments.total_bits == 0) return {geometry, format::sections(codec, geometry, dtype)};
-        if constexpr (HasSegmentBits<std::decay_t<decltype(codec)>>) {
-          return {geometry, mixed_sections(call, codec, geometry, dtype, segments)};
+        if constexpr (format::HasSegmentBits<std::decay_t<decltype(codec)>>) {
+          return {geometry, segment_bits_sections(call, codec, geometry, dtype, segments)};
         }
         fail(ErrorCode::invalid_segments, "{}: '{}' has no bits for each segment (allowed: affine, rotated)", call,
              to_string(spec));

@@ -14,26 +14,26 @@ namespace actzip::codec {
 
 /// Elements in memory order. `Pointer` is `const void*` or `void*`.
 template <class Pointer>
-struct Elements {
+struct ElementView {
   Pointer data;
   DType dtype;
   format::ElementOrder order;
 };
 
 struct EncodeJob {
-  Elements<const void*> src;
+  ElementView<const void*> src;
   format::Geometry geometry;
   format::Sections sections;
   std::byte* dst;                 ///< sections.total bytes, all of which the backend writes
   std::byte* workspace;           ///< `index`: the overflow word
-  const std::byte* segment_bits;  ///< what each segment asks for, if sections.mixed()
+  const std::byte* segment_bits;  ///< what each segment asks for, if sections.has_segment_bits()
   Seed seed;
   const Stream* stream;
 };
 
 struct DecodeJob {
   const std::byte* src;
-  Elements<void*> dst;
+  ElementView<void*> dst;
   format::Geometry geometry;
   format::Sections sections;
   Seed seed;

@@ -1,7 +1,11 @@
 #include "actzip/registry.hpp"
 
+#include <fmt/core.h>
+
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace actzip {
@@ -18,16 +22,20 @@ constexpr std::array kAllTypes = {DType::f32, DType::f16, DType::bf16, DType::f6
 
 /// Relative squared error by bits: format.md simulated on 16 million Gaussian numbers in f32, statistics in bf16.
 struct AffineErrors {
-  std::array<double, 8> nearest{4.496, 0.3013, 0.05495, 0.01196, 2.802e-3, 6.795e-4, 1.680e-4, 4.173e-5};
-  std::array<double, 8> stochastic{7.066, 0.6006, 0.1099, 0.02395, 5.615e-3, 1.363e-3, 3.361e-4, 8.338e-5};
-  std::array<double, 8> dithered{2.712, 0.3012, 0.05531, 0.01205, 2.822e-3, 6.830e-4, 1.681e-4, 4.169e-5};
+  std::array<double, Affine::kMostBits> nearest{4.496,    0.3013,   0.05495,  0.01196,
+                                                2.802e-3, 6.795e-4, 1.680e-4, 4.173e-5};
+  std::array<double, Affine::kMostBits> stochastic{7.066,    0.6006,   0.1099,   0.02395,
+                                                   5.615e-3, 1.363e-3, 3.361e-4, 8.338e-5};
+  std::array<double, Affine::kMostBits> dithered{2.712,    0.3012,   0.05531,  0.01205,
+                                                 2.822e-3, 6.830e-4, 1.681e-4, 4.169e-5};
 };
 constexpr AffineErrors kAffineErrors;
-constexpr std::array<double, 4> kRotatedErrors{0.567, 0.1313, 0.03512, 9.391e-3};
+constexpr std::array<double, Rotated::kMostBits> kRotatedErrors{0.567, 0.1313, 0.03512, 9.391e-3};
 /// The same on a million numbers, for maps of 16 x 16 and blocks of 8 x 8.
 struct DualErrors {
-  std::array<double, 8> stochastic{7.007, 0.5954, 0.1090, 0.02374, 5.563e-3, 1.351e-3, 3.326e-4, 8.282e-5};
-  std::array<double, 8> dithered{2.686, 0.2986, 0.05487, 0.01194, 2.793e-3, 6.772e-4, 1.669e-4, 4.127e-5};
+  std::array<double, Dual::kMostBits> stochastic{7.007,    0.5954,   0.1090,   0.02374,
+                                                 5.563e-3, 1.351e-3, 3.326e-4, 8.282e-5};
+  std::array<double, Dual::kMostBits> dithered{2.686, 0.2986, 0.05487, 0.01194, 2.793e-3, 6.772e-4, 1.669e-4, 4.127e-5};
 };
 constexpr DualErrors kDualErrors;
 constexpr double kBf16Error = 2.759e-6;
@@ -38,7 +46,8 @@ using Variants = std::vector<CodecSpec>;
 Variants affine_variants() {
   Variants variants;
   for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic, Rounding::dithered}) {
-    for (int bits = 1; bits <= 8; ++bits) variants.emplace_back(Affine{.bits = Bits(bits), .rounding = rounding});
+    for (int bits = 1; bits <= Affine::kMostBits; ++bits)
+      variants.emplace_back(Affine{.bits = Bits(bits), .rounding = rounding});
   }
   return variants;
 }
@@ -46,7 +55,8 @@ Variants affine_variants() {
 Variants rotated_variants() {
   Variants variants;
   for (const bool mask_plane : {false, true}) {
-    for (int bits = 1; bits <= 4; ++bits) variants.emplace_back(Rotated{.bits = Bits(bits), .mask_plane = mask_plane});
+    for (int bits = 1; bits <= Rotated::kMostBits; ++bits)
+      variants.emplace_back(Rotated{.bits = Bits(bits), .mask_plane = mask_plane});
   }
   return variants;
 }
@@ -60,13 +70,20 @@ Variants index_variants() {
 Variants dual_variants() {
   Variants variants;
   for (const Rounding rounding : {Rounding::stochastic, Rounding::dithered}) {
-    for (int bits = 1; bits <= 8; ++bits) variants.emplace_back(Dual{.bits = Bits(bits), .rounding = rounding});
+    for (int bits = 1; bits <= Dual::kMostBits; ++bits)
+      variants.emplace_back(Dual{.bits = Bits(bits), .rounding = rounding});
   }
   return variants;
 }
 
-/// The variants that the entries point to, and the entries.
+/// The text and the variants that the entries point to, and the entries.
 struct Registry {
+  std::string affine_grammar = fmt::format(
+      "affine[:1..{}][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X]", Affine::kMostBits);
+  std::string rotated_grammar =
+      fmt::format("rotated[:1..{}][:mask][:group=128|256][:stats=bf16|f32]", Rotated::kMostBits);
+  std::string dual_grammar = fmt::format(
+      "dual[:1..{}][:stochastic|dithered][:block=2..32][:size=WIDTH|HxW|DxHxW][:last=CHANNELS]", Dual::kMostBits);
   std::array<Variants, std::variant_size_v<CodecSpec>> variants = {
       affine_variants(),
       rotated_variants(),
@@ -79,13 +96,13 @@ struct Registry {
   std::array<CodecInfo, std::variant_size_v<CodecSpec>> entries = {{
       {.name = "affine",
        .summary = "uniform levels between the least and the greatest value of each group",
-       .grammar = "affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X]",
+       .grammar = affine_grammar,
        .variants = variants[0],
        .encodes = kFloats,
        .decodes = kFloats},
       {.name = "rotated",
        .summary = "group mean removed, random signs, Hadamard transform, Lloyd-Max levels, unbiasing scale",
-       .grammar = "rotated[:1..4][:mask][:group=128|256][:stats=bf16|f32]",
+       .grammar = rotated_grammar,
        .variants = variants[1],
        .encodes = kFloats,
        .decodes = kFloatsAndMask},
@@ -115,14 +132,14 @@ struct Registry {
        .decodes = kAllTypes},
       {.name = "dual",
        .summary = "averages of blocks, and uniform levels for the residual of each sample and channel",
-       .grammar = "dual[:1..8][:stochastic|dithered][:block=2..32][:size=WIDTH|HxW|DxHxW][:last=CHANNELS]",
+       .grammar = dual_grammar,
        .variants = variants[6],
        .encodes = kFloats,
        .decodes = kFloats},
   }};
 
   Registry() = default;
-  Registry(const Registry&) = delete;  // the entries point into `variants`
+  Registry(const Registry&) = delete;  // the entries point into it
   Registry& operator=(const Registry&) = delete;
   ~Registry() = default;
 };
@@ -199,6 +216,18 @@ Traits traits(const CodecSpec& spec) { return std::visit(TraitsOf{}, spec); }
 double expected_error(const CodecSpec& spec) {
   validate(spec);
   return std::visit(ErrorOf{}, spec);
+}
+
+std::optional<CodecSpec> spec_of_bits(double bits) {
+  if (bits == Affine::kMostBits) return Affine{.bits = Bits(Affine::kMostBits), .rounding = Rounding::nearest};
+  if (bits < 1.0 || bits > Rotated::kMostBits || std::trunc(bits) != bits) return std::nullopt;
+  return Rotated{.bits = Bits(static_cast<int>(bits))};
+}
+
+std::string usual_bits() {
+  std::string text;
+  for (int bits = 1; bits <= Rotated::kMostBits; ++bits) text += fmt::format("{}, ", bits);
+  return text + fmt::format("{}", Affine::kMostBits);
 }
 
 int code_bits(const CodecSpec& spec, DType dtype) { return std::visit(CodeBitsOf{dtype}, spec); }

@@ -35,7 +35,7 @@ void check_span(std::string_view call, std::string_view what, ConstByteSpan byte
 
 template <class Codec>
 math::BitSteps steps_of(Codec codec, Bits least) {
-  math::BitSteps steps{.least = least.value, .most = format::most_bits(codec)};
+  math::BitSteps steps{.least = least.value, .most = Codec::kMostBits};
   if (steps.least < 1 || steps.least > steps.most) {
     fail(ErrorCode::invalid_segments, "plan_segments: at least {} bits of '{}' (allowed: 1 to {})", steps.least,
          to_string(codec), steps.most);
@@ -52,8 +52,8 @@ math::BitSteps steps_of(Codec codec, Bits least) {
 
 math::BitSteps steps_of(const CodecSpec& spec, Bits least) {
   return std::visit(
-      [&](const auto& codec) -> math::BitSteps {
-        if constexpr (requires { format::most_bits(codec); }) return steps_of(codec, least);
+      [&]<class Codec>(const Codec& codec) -> math::BitSteps {
+        if constexpr (format::HasSegmentBits<Codec>) return steps_of(codec, least);
         fail(ErrorCode::invalid_spec, "plan_segments: '{}' has no bits for each segment (allowed: affine, rotated)",
              to_string(spec));
       },

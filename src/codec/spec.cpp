@@ -100,7 +100,7 @@ template <class Spec>
 struct Field {
   std::string_view name;
   Style style;
-  std::string_view allowed;
+  std::string allowed;
   std::function<bool(std::string_view, Spec&)> read;
   std::function<std::string(const Spec&)> text;
   std::function<bool(const Spec&)> valid;
@@ -110,14 +110,16 @@ template <class Spec, class Value, class Valid>
 Field<Spec> field(std::string_view name, Style style, std::string_view allowed, Value Spec::*member, Valid valid) {
   return {name,
           style,
-          allowed,
+          std::string(allowed),
           [member](std::string_view text, Spec& spec) { return read(text, spec.*member); },
           [member](const Spec& spec) { return text_of(spec.*member); },
           [member, valid](const Spec& spec) { return valid(spec.*member); }};
 }
 
-auto bits_up_to(int most) {
-  return [most](Bits bits) { return bits.value >= 1 && bits.value <= most; };
+template <class Spec>
+Field<Spec> bits_field() {
+  return field("bits", Style::always_word, fmt::format("1 to {}", Spec::kMostBits), &Spec::bits,
+               [](Bits bits) { return bits.value >= 1 && bits.value <= Spec::kMostBits; });
 }
 auto group_between(int least, int most) {
   return [least, most](GroupSize group) {
@@ -135,7 +137,7 @@ constexpr float kNoFloor = Affine{}.floor;
 
 const std::vector<Field<Affine>>& fields(const Affine& /*spec*/) {
   static const std::vector<Field<Affine>> all = {
-      field("bits", Style::always_word, "1 to 8", &Affine::bits, bits_up_to(8)),
+      bits_field<Affine>(),
       field("rounding", Style::word, "nearest, stochastic, dithered", &Affine::rounding, is_rounding),
       field("group", Style::keyed, "32, 64, 128, 256, 512, 1024", &Affine::group, group_between(32, 1024)),
       field("stats", Style::keyed, "bf16, f32", &Affine::stats, is_stats),
@@ -146,8 +148,7 @@ const std::vector<Field<Affine>>& fields(const Affine& /*spec*/) {
 
 const std::vector<Field<Rotated>>& fields(const Rotated& /*spec*/) {
   static const std::vector<Field<Rotated>> all = {
-      field("bits", Style::always_word, "1 to 4", &Rotated::bits, bits_up_to(4)),
-      field("mask_plane", Style::word, "mask", &Rotated::mask_plane, [](bool) { return true; }),
+      bits_field<Rotated>(), field("mask_plane", Style::word, "mask", &Rotated::mask_plane, [](bool) { return true; }),
       field("group", Style::keyed, "128, 256", &Rotated::group, group_between(128, 256)),
       field("stats", Style::keyed, "bf16, f32", &Rotated::stats, is_stats)};
   return all;
@@ -188,7 +189,7 @@ constexpr std::int64_t kMostExtent = 0x7fffffff;
 const std::vector<Field<Dual>>& fields(const Dual& /*spec*/) {
   const auto is_extent = [](std::int64_t extent) { return extent >= 1 && extent <= kMostExtent; };
   static const std::vector<Field<Dual>> all = {
-      field("bits", Style::always_word, "1 to 8", &Dual::bits, bits_up_to(8)),
+      bits_field<Dual>(),
       field("rounding", Style::word, "stochastic, dithered", &Dual::rounding,
             [](Rounding rounding) { return is_rounding(rounding) && rounding != Rounding::nearest; }),
       field("block", Style::keyed, "2, 4, 8, 16, 32", &Dual::block,

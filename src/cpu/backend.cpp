@@ -70,7 +70,7 @@ void run_decode(const Spec& spec, const codec::DecodeJob& job, std::int64_t unit
 
 template <class Spec>
 void encode_groups(const Spec& spec, const codec::EncodeJob& job) {
-  if (job.sections.mixed()) write_segment_bits(spec, job);
+  if (job.sections.has_segment_bits()) write_segment_bits(spec, job);
   run_encode(spec, job, job.geometry.groups(), job.geometry.group);
 }
 template <class Spec>

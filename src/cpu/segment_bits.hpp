@@ -15,7 +15,7 @@ namespace actzip::cpu {
 /// The sections of widths and starts, from what the segments ask for; zeros where no segment will write codes.
 template <class Spec>
 void write_segment_bits(const Spec& spec, const codec::EncodeJob& job) {
-  const format::MixedRuns runs = format::mixed_runs(spec, job.geometry, job.sections);
+  const format::SegmentRuns runs = format::segment_runs(spec, job.geometry, job.sections);
   std::byte* const codes = job.dst + job.sections.codes;
   std::int64_t extra = 0;
   for (std::int64_t s = 0; s < runs.segments; ++s) {
@@ -31,7 +31,7 @@ void write_segment_bits(const Spec& spec, const codec::EncodeJob& job) {
   }
 }
 
-inline format::SegmentRun load_run(const format::MixedRuns& runs, const format::Sections& sections,
+inline format::SegmentRun load_run(const format::SegmentRuns& runs, const format::Sections& sections,
                                    const std::byte* buffer, std::int64_t s) {
   std::uint32_t start = 0;
   std::memcpy(&start, buffer + sections.starts + s * format::kStartBytes, sizeof start);
@@ -39,9 +39,9 @@ inline format::SegmentRun load_run(const format::MixedRuns& runs, const format::
 }
 
 template <class Spec, class Job, class Loop>
-void run_mixed_loop(Loop loop, const Spec& spec, const Job& job, const std::byte* buffer, math::HashKey key,
-                    Range groups) {
-  const format::MixedRuns runs = format::mixed_runs(spec, job.geometry, job.sections);
+void run_segments_loop(Loop loop, const Spec& spec, const Job& job, const std::byte* buffer, math::HashKey key,
+                       Range groups) {
+  const format::SegmentRuns runs = format::segment_runs(spec, job.geometry, job.sections);
   const std::int64_t segment_groups = job.geometry.segment_groups;
   Job part = job;
   Spec own = spec;
@@ -67,8 +67,8 @@ void run_mixed_loop(Loop loop, const Spec& spec, const Job& job, const std::byte
 /// The loop over a range of a job, whose codes are in `buffer`.
 template <class Spec, class Job, class Loop>
 void run_loop(Loop loop, const Spec& spec, const Job& job, const std::byte* buffer, math::HashKey key, Range range) {
-  if constexpr (requires { format::most_bits(spec); }) {
-    if (job.sections.mixed()) return run_mixed_loop(loop, spec, job, buffer, key, range);
+  if constexpr (format::HasSegmentBits<Spec>) {
+    if (job.sections.has_segment_bits()) return run_segments_loop(loop, spec, job, buffer, key, range);
   }
   loop(spec, job, key, range);
 }

@@ -5,8 +5,8 @@
 #include "cuda/backend.hpp"
 #include "cuda/chunk.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/levels.cuh"
 #include "cuda/segment_bits.cuh"
+#include "cuda/uniform.cuh"
 #include "cuda/values.cuh"
 #include "dispatch.hpp"
 #include "format/bits.hpp"
@@ -20,7 +20,7 @@ struct AffineBuffer {
   std::byte* stats_section;
   std::byte* codes;
   std::int64_t segment_bytes;  ///< of one segment's codes
-  SegmentTable table;          ///< for kOwnBits
+  SegmentTable table;          ///< for kRunTimeBits
   format::Geometry geometry;
   std::int64_t tiles;
   StatsType stats;
@@ -29,7 +29,7 @@ struct AffineBuffer {
 
 template <class Job>
 AffineBuffer affine_buffer(const Affine& spec, const Job& job, const std::byte* data) {
-  const format::Geometry geometry = job.sections.mixed() ? job.geometry : format::flattened(job.geometry);
+  const format::Geometry geometry = job.sections.has_segment_bits() ? job.geometry : format::flattened(job.geometry);
   const std::int64_t run = geometry.segments == 1 ? job.sections.codes_used : job.sections.code_words * 4;
   auto* const bytes = const_cast<std::byte*>(data);
   return {bytes + job.sections.stats,
@@ -45,12 +45,12 @@ AffineBuffer affine_buffer(const Affine& spec, const Job& job, const std::byte* 
 /// The codes of a segment, or of a full tile.
 template <int Bits>
 __device__ __forceinline__ CodeRun segment_run(const AffineBuffer& buffer, std::int64_t segment) {
-  if constexpr (Bits == kOwnBits) return buffer.table.run(segment);
+  if constexpr (Bits == kRunTimeBits) return buffer.table.run(segment);
   return {buffer.codes + segment * buffer.segment_bytes, buffer.segment_bytes, Bits};
 }
 template <int Bits>
 __device__ __forceinline__ TileRun tile_run(const AffineBuffer& buffer, std::int64_t tile) {
-  if constexpr (Bits == kOwnBits) return buffer.table.tile_run(tile);
+  if constexpr (Bits == kRunTimeBits) return buffer.table.tile_run(tile);
   return {{buffer.codes + tile * (kTile / 8 * Bits), 0, Bits}, true};
 }
 
@@ -74,7 +74,7 @@ __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, co
   const int shift = 31 - __clz(geometry.group);
   const std::int64_t g = tile * (kTile >> shift) + (chunk * kChunk >> shift);
   if constexpr (Full) return {g, padded, kChunk, run.codes + chunk * run.bits, run.bits, run.bits};
-  if (g >= geometry.groups()) return {g, 0, 0, nullptr, 0, Bits == kOwnBits ? 1 : Bits};
+  if (g >= geometry.groups()) return {g, 0, 0, nullptr, 0, Bits == kRunTimeBits ? 1 : Bits};
   const format::GroupRange range = group_range_of(geometry, g);
   const CodeRun own = segment_run<Bits>(buffer, range.segment);
   const int position = static_cast<int>(padded) & (geometry.group - 1);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
   }
   extremes.reduce(lanes);
   const float floor = Noisy ? math::kAffineNoFloor : dst.floor;  // a constant where there is none: it costs nothing
-  const int bits = Bits != kOwnBits ? Bits : chunk_place<Bits, Full>(dst, run, tile, chunk(0)).bits;
+  const int bits = Bits != kRunTimeBits ? Bits : chunk_place<Bits, Full>(dst, run, tile, chunk(0)).bits;
   const math::AffineGroup group =
       math::affine_group(math::affine_inverse_levels(bits), extremes.least(), extremes.most(), dst.stats, floor);
   const std::int64_t g = chunk_place<Bits, Full>(dst, run, tile, chunk(0)).g;
@@ -124,7 +124,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
       for (int i = 0; i < 4; ++i) steps[i] = math::affine_steps<Noisy>(widen<Type>(chunks[j], 4 * q + i), group);
       quads[q] = four_codes<Noisy>(steps, Noisy ? noise.of_quad(2 * chunk(j) ^ q) : 0U);
     }
-    with_width<Bits, format::kMaxBits>(bits, [&]<int Width>() {
+    with_width<Bits, Affine::kMostBits>(bits, [&]<int Width>() {
       std::uint64_t packed = pack_bytes<Width>(quads[0], quads[1]);
       packed &= group.keep | static_cast<std::uint64_t>(group.keep) << 32;
       const ChunkPlace at = chunk_place<Bits, Full>(dst, run, tile, chunk(j));
@@ -143,12 +143,12 @@ __device__ __noinline__ void encode_ragged_tile(const Access& src, const AffineB
 
 template <DType Type, int Bits, bool Noisy, class Access>
 __global__ void __launch_bounds__(kThreads, sizeof(Storage<Type>) == 4 ? 6
-                                            : Bits == kOwnBits         ? 10
+                                            : Bits == kRunTimeBits     ? 10
                                                                        : 12)
     affine_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ AffineBuffer dst,
                          const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
-  if constexpr (Bits == kOwnBits) dst.table.zero_rest();
+  if constexpr (Bits == kRunTimeBits) dst.table.zero_rest();
   const math::HashKey key = seed.key();
   on_tile(dst.tiles, [&](std::int64_t tile, std::uint32_t lane) {
     if constexpr (Access::kDense) {
@@ -183,7 +183,7 @@ __device__ __noinline__ void decode_ragged_tile(const AffineBuffer& src, const A
     const Stats stats = load_stats(src.stats_section, at.g, src.stats);
     const std::uint32_t noise[2] = {tile_noise.of_quad(2 * number), tile_noise.of_quad(2 * number + 1)};
     float values[kChunk];
-    with_width<Bits, format::kMaxBits>(at.bits, [&]<int Width>() {
+    with_width<Bits, Affine::kMostBits>(at.bits, [&]<int Width>() {
       decode_codes<Width, Dithered>(load_codes<Width>(at.codes, at.room), stats, noise, values);
     });
     Chunk<Storage<Type>> chunk;
@@ -237,7 +237,7 @@ __device__ __forceinline__ void decode_full_tile(const AffineBuffer& src, const 
   constexpr int kRows = kTile / kRow;
   const TileStats tile_stats(src.stats_section, src.stats, src.geometry.group, tile, lane);
   std::uint64_t packed[kRows];
-  load_rows<Width, kPiece, Bits != kOwnBits>(codes, lane, packed);
+  load_rows<Width, kPiece, Bits != kRunTimeBits>(codes, lane, packed);
   if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits, Dithered>(src, dst, key, tile, lane);
   const TileNoise tile_noise(key, tile);
 #pragma unroll
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kThreads, 8)
     if constexpr (Access::kDense) {
       const TileRun at = tile_run<Bits>(src, tile);
       if (at.whole && (tile + 1) * kTile <= src.geometry.elems) {
-        return with_width<Bits, format::kMaxBits>(at.run.bits, [&]<int Width>() {
+        return with_width<Bits, Affine::kMostBits>(at.run.bits, [&]<int Width>() {
           decode_full_tile<Type, Bits, Width, Dithered>(src, at.run.codes, dst, key, tile, lane);
         });
       }
@@ -276,9 +276,9 @@ __global__ void __launch_bounds__(kThreads, 8)
 
 void encode(const Affine& spec, const codec::EncodeJob& job) {
   const AffineBuffer buffer = affine_buffer(spec, job, job.dst);
-  if (job.sections.mixed()) place_segments(buffer.table, job);
+  if (job.sections.has_segment_bits()) place_segments(buffer.table, job);
   with_float(job.src.dtype, [&]<DType Type>() {
-    with_bits_or_own<format::kMaxBits>(spec.bits, job.sections.mixed(), [&]<int Bits>() {
+    with_bits(spec, job.sections.has_segment_bits(), [&]<int Bits>() {
       with_bool(spec.rounding != Rounding::nearest, [&]<bool Noisy>() {
         with_access<Storage<Type>>(job.src.data, job.src.order, job.geometry.flat(), [&](auto access) {
           launch(affine_encode_kernel<Type, Bits, Noisy, decltype(access)>, tile_count(job.geometry), *job.stream,
@@ -291,7 +291,7 @@ void encode(const Affine& spec, const codec::EncodeJob& job) {
 
 void decode(const Affine& spec, const codec::DecodeJob& job) {
   with_float(job.dst.dtype, [&]<DType Type>() {
-    with_bits_or_own<format::kMaxBits>(spec.bits, job.sections.mixed(), [&]<int Bits>() {
+    with_bits(spec, job.sections.has_segment_bits(), [&]<int Bits>() {
       with_bool(spec.rounding == Rounding::dithered, [&]<bool Dithered>() {
         with_access<Storage<Type>>(job.dst.data, job.dst.order, job.geometry.flat(), [&](auto access) {
           launch(affine_decode_kernel<Type, Bits, Dithered, decltype(access)>, tile_count(job.geometry), *job.stream,

@@ -1,5 +1,6 @@
-// The CUDA backend: one pair of functions for each codec; each launches one kernel on the job's stream, and encoding
-// segments with bits of their own, or `dual`, one more before it.
+// The CUDA backend: one pair of functions for each codec; each launches one kernel on the job's stream. Encoding
+// launches one more before it for segments with bits of their own, and for `dual` where dual.cu finds no kernel that
+// measures and codes at once.
 // Jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
 #pragma once
 

@@ -28,9 +28,9 @@ auto with_run(const format::DualLayout& layout, Body&& body) {
   return body.template operator()<Most>();
 }
 
-/// body.operator()<Levels>() with what fits the layout; `dense` says how the elements are accessed.
+/// body.operator()<MapStats>() with what fits the layout; `dense` says how the elements are accessed.
 template <class Body>
-void with_levels(const format::DualLayout& layout, bool dense, Body&& body) {
+void with_stats(const format::DualLayout& layout, bool dense, Body&& body) {
   if (!dense || layout.channels > 1) return body.template operator()<ByElement>();
   with_run<kChunk>(layout, [&]<int Run>() { body.template operator()<ByRuns<Run>>(); });
 }
@@ -47,14 +47,14 @@ __global__ void __launch_bounds__(kThreads, 8)
     for (int j = 0; j < kChunksPerLane; ++j) {
       const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
       const int count = count_from(first, elems);
-      const ChunkLevels levels = ByElement(dst, first).of(0, count);
+      const ChunkStats stats = ByElement(dst, first).of(0, count);
       ChunkGroups groups;
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
-        const float step = levels.step[i];
-        groups.set(i, levels.average[i], levels.min[i], step == 0.0F ? 0.0F : 1.0F / step);
+        const float step = stats.step[i];
+        groups.set(i, stats.average[i], stats.min[i], step == 0.0F ? 0.0F : 1.0F / step);
       }
-      encode_chunk<Type, kOwnBits>(src.load(first, count), dst, bits, key, first, count, groups);
+      encode_chunk<Type, kRunTimeBits>(src.load(first, count), dst, bits, key, first, count, groups);
     }
   });
 }
@@ -79,12 +79,12 @@ void measure(const Dual& spec, const codec::EncodeJob& job, const Access& access
                 kMeasureThreads, *job.stream, access, buffer, spec.bits.value, static_cast<std::uint32_t>(maps));
 }
 
-/// body.operator()<Bits>() with the width that is used most, or with kOwnBits: kernels that hold the code of all widths
-/// are so long that they wait for their instructions.
+/// body.operator()<Bits>() with the width that is used most, or with kRunTimeBits: kernels that hold the code of all
+/// widths are so long that they wait for their instructions.
 template <class Body>
 auto with_width_of(const Dual& spec, Body&& body) {
   if (spec.bits.value == 2) return body.template operator()<2>();
-  return body.template operator()<kOwnBits>();
+  return body.template operator()<kRunTimeBits>();
 }
 
 /// Every place in a map is computed in 32 bits.
@@ -103,7 +103,7 @@ dim3 block_threads(std::int64_t lanes) {
 
 /// What all kernels that encode have in common.
 template <DType Type, int Bits>
-struct Encoding {
+struct DenseEncoding {
   const codec::EncodeJob& job;
   const DualBuffer& buffer;
   DenseAccess<Storage<Type>> access;
@@ -120,7 +120,7 @@ struct Encoding {
       if constexpr (Run == kChunk || (Run == 4 && Bits == 2)) {
         if (Run < kChunk && !by_quads) return false;
         launch_shared(dual_encode_maps_kernel<Type, Bits, Run>, checked_blocks(format::ceil_div(layout.samples, maps)),
-                      block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedLevels),
+                      block_threads(maps * layout.blocks), static_cast<std::size_t>(maps) * sizeof(SharedRange),
                       *job.stream, access, buffer, bits, MapLanes(maps), KernelSeed(job.seed),
                       Padding(job.dst, job.sections));
         return true;
@@ -145,7 +145,7 @@ struct Encoding {
     const std::int64_t tiles = format::ceil_div(chunks, std::int64_t{1} << lanes_log);
     launch_shared(dual_encode_channels_kernel<Type, Bits>, checked_blocks(layout.samples * tiles),
                   block_threads(std::min<std::int64_t>(layout.blocks << lanes_log, kChannelThreads)),
-                  sizeof(SharedLevels) * kChunk << lanes_log, *job.stream, access, buffer, bits, lanes_log,
+                  sizeof(SharedRange) * kChunk << lanes_log, *job.stream, access, buffer, bits, lanes_log,
                   static_cast<std::uint32_t>(tiles), KernelSeed(job.seed), Padding(job.dst, job.sections));
     return true;
   }
@@ -218,7 +218,7 @@ void encode(const Dual& spec, const codec::EncodeJob& job) {
     with_access<Storage<Type>>(job.src.data, job.src.order, true, [&]<class Access>(Access access) {
       if constexpr (Access::kDense) {
         if (in_whole_blocks(buffer.layout) && with_width_of(spec, [&]<int Bits>() {
-              const Encoding<Type, Bits> encoding{job, buffer, access, spec.bits.value};
+              const DenseEncoding<Type, Bits> encoding{job, buffer, access, spec.bits.value};
               return encoding.by_maps() || encoding.by_channels() || encoding.through_shared_memory();
             })) {
           return;
@@ -251,10 +251,10 @@ void decode(const Dual& spec, const codec::DecodeJob& job) {
           });
         }
       }
-      with_levels(layout, Access::kDense, [&]<class Levels>() {
-        if constexpr (Access::kDense || std::is_same_v<Levels, ByElement>) {
+      with_stats(layout, Access::kDense, [&]<class MapStats>() {
+        if constexpr (Access::kDense || std::is_same_v<MapStats, ByElement>) {
           with_width_of(spec, [&]<int Bits>() {
-            launch(dual_decode_kernel<Type, Bits, Levels, Access>, format::ceil_div(job.geometry.elems, kTile),
+            launch(dual_decode_kernel<Type, Bits, MapStats, Access>, format::ceil_div(job.geometry.elems, kTile),
                    *job.stream, buffer, access, spec.bits.value, dithered, KernelSeed(job.seed));
           });
         }

@@ -14,7 +14,7 @@ inline constexpr int kBlockShift = 3;
 inline constexpr int kMostBlockThreads = 512;
 inline constexpr int kChannelThreads = 256;
 
-/// The number of this thread; thread blocks are kThreads wide, as levels.cuh needs them, and as high as it takes.
+/// The number of this thread; thread blocks are kThreads wide, as uniform.cuh needs them, and as high as it takes.
 __device__ __forceinline__ std::uint32_t thread_number() { return threadIdx.y * kThreads + threadIdx.x; }
 
 /// Whole samples, in blocks of 8: what the kernels here take.
@@ -23,7 +23,7 @@ inline bool in_whole_blocks(const format::DualLayout& layout) {
 }
 
 /// Takes the extremes of a lane's residuals into those of its map. Most warps have lanes of one map only.
-__device__ __forceinline__ void join_extremes(SharedLevels* levels, std::uint32_t map, bool exists, float least,
+__device__ __forceinline__ void join_extremes(SharedRange* ranges, std::uint32_t map, bool exists, float least,
                                               float negated_most) {
   int low = exists ? order_key(least) : INT_MAX;
   int high = exists ? order_key(negated_most) : INT_MAX;
@@ -34,8 +34,8 @@ __device__ __forceinline__ void join_extremes(SharedLevels* levels, std::uint32_
     exists = exists && threadIdx.x % kWarp == 0;
   }
   if (!exists) return;
-  atomicMin(&levels[map].least, low);
-  atomicMin(&levels[map].negated_most, high);
+  atomicMin(&ranges[map].least, low);
+  atomicMin(&ranges[map].negated_most, high);
 }
 
 /// How a thread block shares its maps: lanes take the first line of blocks of all maps, then the second one, and so on.
@@ -55,11 +55,11 @@ __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
                             const __grid_constant__ DualBuffer dst, int bits, const __grid_constant__ MapLanes lanes,
                             const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   static_assert(Run == kChunk || (Run == 4 && Bits == 2));
-  extern __shared__ SharedLevels shared_levels[];
+  extern __shared__ SharedRange shared_ranges[];
   padding.zero();
   zero_last_codes(dst, bits);
   const std::uint32_t number = thread_number();
-  for (std::uint32_t m = number; m < lanes.maps; m += blockDim.y * kThreads) shared_levels[m].clear();
+  for (std::uint32_t m = number; m < lanes.maps; m += blockDim.y * kThreads) shared_ranges[m].clear();
   const std::uint32_t line = dst.by_block_columns(number);
   const std::uint32_t block_row = lanes.by_maps(line);
   const std::uint32_t map = line - block_row * lanes.maps;
@@ -85,11 +85,11 @@ __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
   const BlockSums sums = measure_block<Type, true>(place.rows, columns, [&](std::uint32_t r) { return rows[r]; });
   float average = math::dual_average(sums.sum, static_cast<float>(place.rows * columns));
   if (exists) store_average(dst, dst.average_index(first_map + map, block, 0), average);
-  join_extremes(shared_levels, map, exists, math::dual_residual(sums.least, average),
+  join_extremes(shared_ranges, map, exists, math::dual_residual(sums.least, average),
                 -math::dual_residual(-sums.negated_most, average));
   __syncthreads();
   if (!exists) return;
-  math::AffineGroup group = shared_levels[map].group(bits);
+  math::AffineGroup group = shared_ranges[map].group(bits);
   if (block == 0) store_stats(dst.stats, first_map + map, StatsType::bf16, {group.min, group.step});
   clear_void(rows, average, group);
   const math::HashKey key = seed.key();
@@ -128,14 +128,14 @@ class ChannelBlock {
       if (c < place_.columns) take_column(src, c, column, extremes);
         // Neighbours are added as soon as both are there.
 #pragma unroll
-      for (int level = 0; level < kBlockShift; ++level) {
-        const bool is_right = (c >> level & 1U) != 0;
+      for (int height = 0; height < kBlockShift; ++height) {
+        const bool is_right = (c >> height & 1U) != 0;
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) {
           if (is_right) {
-            column[i] = tree[level][i] + column[i];
+            column[i] = tree[height][i] + column[i];
           } else {
-            tree[level][i] = column[i];
+            tree[height][i] = column[i];
           }
         }
         if (!is_right) break;
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
                                 const __grid_constant__ DualBuffer dst, int bits, int lanes_log,
                                 std::uint32_t channel_tiles, const __grid_constant__ KernelSeed seed,
                                 const __grid_constant__ Padding padding) {
-  extern __shared__ SharedLevels shared_levels[];
+  extern __shared__ SharedRange shared_ranges[];
   padding.zero();
   zero_last_codes(dst, bits);
   const std::uint32_t number = thread_number();
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
   const std::uint32_t first_block = number >> lanes_log;
   const std::uint32_t block_step = threads >> lanes_log;
   const bool exists = channel < dst.channels;
-  for (std::uint32_t c = number; c < own_channels; c += threads) shared_levels[c].clear();
+  for (std::uint32_t c = number; c < own_channels; c += threads) shared_ranges[c].clear();
   __syncthreads();
   for (std::uint32_t block = first_block; exists && block < dst.blocks; block += block_step) {
     const ChannelBlock<Type> own(dst, sample, channel, block);
@@ -232,22 +232,22 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
     for (int i = 0; i < kChunk; ++i) {
       const float average = math::dual_average(sums[i], own.count());
       averages[i / 2] |= math::bits_of(average) >> 16 << (i % 2 * 16);
-      atomicMin(&shared_levels[inside + i].least, order_key(math::dual_residual(extremes.least(i), average)));
-      atomicMin(&shared_levels[inside + i].negated_most, order_key(-math::dual_residual(extremes.most(i), average)));
+      atomicMin(&shared_ranges[inside + i].least, order_key(math::dual_residual(extremes.least(i), average)));
+      atomicMin(&shared_ranges[inside + i].negated_most, order_key(-math::dual_residual(extremes.most(i), average)));
     }
     *reinterpret_cast<uint4*>(dst.averages + dst.average_index(sample, block, channel)) =
         make_uint4(averages[0], averages[1], averages[2], averages[3]);
   }
   __syncthreads();
   for (std::uint32_t c = number; c < own_channels && first_channel + c < dst.channels; c += threads) {
-    shared_levels[c].finish(dst, sample * dst.channels + first_channel + c, bits);
+    shared_ranges[c].finish(dst, sample * dst.channels + first_channel + c, bits);
   }
   __syncthreads();
   if (!exists) return;
   ChunkGroups groups;
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
-    groups.set(i, 0.0F, shared_levels[inside + i].min, shared_levels[inside + i].inverse);
+    groups.set(i, 0.0F, shared_ranges[inside + i].min, shared_ranges[inside + i].inverse);
   }
   const math::HashKey key = seed.key();
   for (std::uint32_t block = first_block; block < dst.blocks; block += block_step) {

@@ -5,14 +5,14 @@
 #include <cstdint>
 
 #include "cuda/dual_buffer.cuh"
-#include "cuda/levels.cuh"
 #include "cuda/segment_bits.cuh"
+#include "cuda/uniform.cuh"
 #include "math/dual.hpp"
 
 namespace actzip::cuda {
 
 /// What the elements of a chunk are coded against.
-struct ChunkLevels {
+struct ChunkStats {
   float average[kChunk] = {};
   float min[kChunk] = {};
   float step[kChunk] = {};
@@ -63,8 +63,8 @@ class ByRuns {
   }
 
   /// Of a chunk that begins `offset` elements behind the first, below kTile, and of which `count` elements exist.
-  [[nodiscard]] __device__ ChunkLevels of(std::uint32_t offset, int count) const {
-    ChunkLevels levels;
+  [[nodiscard]] __device__ ChunkStats of(std::uint32_t offset, int count) const {
+    ChunkStats stats;
     std::uint32_t map = buffer_.by_positions(first_ + offset);
     std::uint32_t position = first_ + offset - map * buffer_.positions;
     std::uint32_t line = buffer_.by_width(position);
@@ -73,7 +73,7 @@ class ByRuns {
     for (int i = 0; i < kChunk; i += Run) {
       if (i >= count) break;
       const std::uint32_t at = map * buffer_.blocks + block_of(buffer_, line, column);
-      levels.set<Run>(i, math::bf16_to_f32(averages_[at]), bf16_stats(stats_[map]));
+      stats.set<Run>(i, math::bf16_to_f32(averages_[at]), bf16_stats(stats_[map]));
       column += Run;
       position += Run;
       if (column < buffer_.width) continue;
@@ -83,7 +83,7 @@ class ByRuns {
       position = line = 0;
       ++map;
     }
-    return levels;
+    return stats;
   }
 
  private:
@@ -98,19 +98,19 @@ class ByElement {
  public:
   __device__ ByElement(const DualBuffer& buffer, std::int64_t first) : buffer_(buffer), first_(first) {}
 
-  [[nodiscard]] __device__ ChunkLevels of(std::uint32_t offset, int count) const {
-    ChunkLevels levels;
+  [[nodiscard]] __device__ ChunkStats of(std::uint32_t offset, int count) const {
+    ChunkStats stats;
     DualPlace place(buffer_, first_ + offset);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       if (i >= count) break;
-      levels.set<1>(i, buffer_.average(buffer_.average_index(place.sample, place.block(buffer_), place.channel)),
-                    load_stats(buffer_.stats, place.sample * buffer_.channels + place.channel, StatsType::bf16));
+      stats.set<1>(i, buffer_.average(buffer_.average_index(place.sample, place.block(buffer_), place.channel)),
+                   load_stats(buffer_.stats, place.sample * buffer_.channels + place.channel, StatsType::bf16));
       if (++place.channel < buffer_.channels) continue;
       place.channel = 0;
       place.next(buffer_);
     }
-    return levels;
+    return stats;
   }
 
  private:
@@ -122,7 +122,7 @@ class ByElement {
 template <int Bits, class Noise>
 __device__ __forceinline__ void chunk_numbers(std::uint64_t packed, int bits, bool dithered, Noise noise,
                                               std::uint32_t (&numbers)[kChunk]) {
-  with_width<Bits, format::kMaxBits>(bits, [&]<int Width>() {
+  with_width<Bits, Dual::kMostBits>(bits, [&]<int Width>() {
     if (dithered) {
       code_numbers<Width, true>(packed, {noise(0U), noise(1U)}, numbers);
     } else {
@@ -134,12 +134,12 @@ __device__ __forceinline__ void chunk_numbers(std::uint64_t packed, int bits, bo
 /// The elements of one chunk.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> decode_chunk(const std::uint32_t (&numbers)[kChunk],
-                                                                           const ChunkLevels& levels) {
+                                                                           const ChunkStats& stats) {
   float values[kChunk];
   float sum = 0.0F;  // of which a NaN is not lost
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
-    values[i] = math::affine_value(numbers[i], levels.min[i], levels.step[i]) + levels.average[i];
+    values[i] = math::affine_value(numbers[i], stats.min[i], stats.step[i]) + stats.average[i];
     sum += values[i];
   }
   Chunk<Storage<Type>> chunk = {};
@@ -152,7 +152,7 @@ template <DType Type>
   return chunk;
 }
 
-template <DType Type, int Bits, class Levels, class Access>
+template <DType Type, int Bits, class MapStats, class Access>
 __global__ void __launch_bounds__(kThreads, 8)
     dual_decode_kernel(const __grid_constant__ DualBuffer src, const __grid_constant__ Access dst, int bits,
                        bool dithered, const __grid_constant__ KernelSeed seed) {
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 8)
     const std::int64_t first = tile * kTile + lane * kChunk;
     const bool full = (tile + 1) * kTile <= elems;
     std::uint64_t packed[kChunksPerLane];
-    with_width<Bits, format::kMaxBits>(bits, [&]<int Width>() {
+    with_width<Bits, Dual::kMostBits>(bits, [&]<int Width>() {
       const std::int64_t at = first / kChunk * Width;
 #pragma unroll
       for (int j = 0; j < kChunksPerLane; ++j) {
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, 8)
         packed[j] = load_codes<Width>(src.codes + own, full ? Width : src.codes_bytes - own);
       }
     });
-    const Levels levels(src, first);
+    const MapStats stats(src, first);
 #pragma unroll
     for (int j = 0; j < kChunksPerLane; ++j) {
       constexpr int kStep = kWarp * kChunk;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, 8)
       std::uint32_t numbers[kChunk];
       const auto noise = [&](std::uint32_t q) { return tile_noise.of_quad(2 * (j * kWarp + lane) ^ q); };
       chunk_numbers<Bits>(packed[j], bits, dithered, noise, numbers);
-      const auto chunk = decode_chunk<Type>(numbers, levels.of(j * kStep, count));
+      const auto chunk = decode_chunk<Type>(numbers, stats.of(j * kStep, count));
       store_tile_chunk(dst, tile, first + j * kStep, elems, chunk);
     }
   });
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   if (!exists(0)) return;
 
   std::uint64_t packed[kRowsOfWarp] = {};
-  with_width<Bits, format::kMaxBits>(bits, [&]<int Width>() {
+  with_width<Bits, Dual::kMostBits>(bits, [&]<int Width>() {
 #pragma unroll
     for (int row = 0; row < kRowsOfWarp; ++row) {
       if (exists(row)) packed[row] = load_codes<Width>(src.codes + element(row) / kChunk * Width, Width);
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   std::int64_t sample = src.quotient(point, src.by_positions, src.positions);
   auto position = static_cast<std::uint32_t>(point - sample * src.positions);
   const math::HashKey key = seed.key();
-  ChunkLevels levels;
+  ChunkStats stats;
   bool is_new = true;
 #pragma unroll
   for (int row = 0; row < kRowsOfWarp; ++row) {
@@ -240,18 +240,18 @@ __global__ void __launch_bounds__(kThreads, 8)
       ++sample;
       is_new = true;
     }
-    if (is_new) levels.set_stats(src.stats + (sample * src.channels + channel) * 4);
+    if (is_new) stats.set_stats(src.stats + (sample * src.channels + channel) * 4);
     is_new = false;
     const std::uint32_t line = src.by_width(position);
-    levels.set_averages(src.averages +
-                        src.average_index(sample, block_of(src, line, position - line * src.width), channel));
+    stats.set_averages(src.averages +
+                       src.average_index(sample, block_of(src, line, position - line * src.width), channel));
     std::uint32_t numbers[kChunk];
     const std::int64_t first = element(row);
     const auto noise = [&](std::uint32_t q) {
       return TileNoise(key, first / kTile).of_quad(static_cast<std::uint32_t>(first) % kTile / 4 ^ q);
     };
     chunk_numbers<Bits>(packed[row], bits, dithered, noise, numbers);
-    const auto chunk = decode_chunk<Type>(numbers, levels);
+    const auto chunk = decode_chunk<Type>(numbers, stats);
     if (whole) {
       dst.store_full(first, 0, chunk);
     } else {

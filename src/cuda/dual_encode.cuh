@@ -6,14 +6,14 @@
 
 #include "cuda/dual_buffer.cuh"
 #include "cuda/dual_measure.cuh"
-#include "cuda/levels.cuh"
 #include "cuda/segment_bits.cuh"
+#include "cuda/uniform.cuh"
 #include "math/dual.hpp"
 
 namespace actzip::cuda {
 
 /// Of one map, in shared memory: the extremes of its residuals as order_key(), then what its codes are relative to.
-struct SharedLevels {
+struct SharedRange {
   int least;
   int negated_most;
   float min;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void encode_steps(const DualBuffer& dst, int bits, ma
     const std::uint32_t steps[4] = {step(i), step(i + 1), step(i + 2), step(i + 3)};
     quads[q] = four_codes<true>(steps, math::hash_finish(key, start ^ q));
   }
-  with_width<Bits, format::kMaxBits>(bits, [&]<int Width>() {
+  with_width<Bits, Dual::kMostBits>(bits, [&]<int Width>() {
     const auto at = static_cast<std::int64_t>(number / kChunk * Width);
     std::uint64_t packed = pack_bytes<Width>(quads[0], quads[1]);
     if (count < kChunk) packed &= (std::uint64_t{1} << (count * Width)) - 1;

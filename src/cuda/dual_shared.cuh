@@ -14,7 +14,7 @@ struct SharedMaps {
   std::uint32_t maps;  ///< of a thread block; they begin at a multiple of eight elements
   Divisor by_maps;
   std::uint32_t averages_at;  ///< bytes; a chunk behind the elements, where rows of 16-bit ones are read too far
-  std::uint32_t levels_at;    ///< bytes
+  std::uint32_t ranges_at;    ///< bytes
   std::uint32_t bytes;
 
   SharedMaps(const format::DualLayout& layout, std::int64_t maps, std::int64_t element_bytes)
@@ -22,8 +22,8 @@ struct SharedMaps {
         by_maps(maps),
         averages_at(
             static_cast<std::uint32_t>(format::ceil_div((maps * layout.positions + kChunk) * element_bytes, 16) * 16)),
-        levels_at(averages_at + static_cast<std::uint32_t>(format::ceil_div(maps * layout.blocks, 4) * 16)),
-        bytes(levels_at + this->maps * static_cast<std::uint32_t>(sizeof(SharedLevels))) {}
+        ranges_at(averages_at + static_cast<std::uint32_t>(format::ceil_div(maps * layout.blocks, 4) * 16)),
+        bytes(ranges_at + this->maps * static_cast<std::uint32_t>(sizeof(SharedRange))) {}
 };
 
 /// The elements of `count` from number `first` on, as they lie in memory.
@@ -96,9 +96,9 @@ class SharedBlock {
   [[nodiscard]] __device__ float count() const { return static_cast<float>(rows_ * columns_); }
 
   /// Puts steps in the place of the elements.
-  __device__ void quantize(Elements (&rows)[kEdge], float average, const SharedLevels& levels) const {
-    math::AffineGroup group{.min = levels.min, .inverse = levels.inverse};
-    const bool is_void = math::is_nan(levels.min);
+  __device__ void quantize(Elements (&rows)[kEdge], float average, const SharedRange& range) const {
+    math::AffineGroup group{.min = range.min, .inverse = range.inverse};
+    const bool is_void = math::is_nan(range.min);
     clear_void(rows, average, group);
     for_each_row<kStays>(rows_, [&](std::uint32_t r) {
       const Elements own = !kStays && is_void ? Elements{} : row(rows, r);
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   auto* const bytes = reinterpret_cast<std::byte*>(shared_memory);
   auto* const chunks = reinterpret_cast<Chunk<Storage<Type>>*>(bytes);
   auto* const averages = reinterpret_cast<float*>(bytes + shared.averages_at);
-  auto* const levels = reinterpret_cast<SharedLevels*>(bytes + shared.levels_at);
+  auto* const ranges = reinterpret_cast<SharedRange*>(bytes + shared.ranges_at);
   padding.zero();
   zero_last_codes(dst, bits);
   const std::int64_t first_map = static_cast<std::int64_t>(blockIdx.x) * shared.maps;
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   Chunk<Storage<Type>> rows[kEdge] = {};
 
   load_shared<Type>(src, first, count, chunks);
-  for (std::uint32_t m = threadIdx.x; m < own; m += kThreads) levels[m].clear();
+  for (std::uint32_t m = threadIdx.x; m < own; m += kThreads) ranges[m].clear();
   __syncthreads();
   for (std::uint32_t round = 0; round < rounds; ++round) {
     with_block(round, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
@@ -216,12 +216,12 @@ __global__ void __launch_bounds__(kThreads, 8)
       const BlockSums sums = block.measure(rows);
       const float average = math::dual_average(sums.sum, block.count());
       averages[number] = average;
-      atomicMin(&levels[map].least, order_key(math::dual_residual(sums.least, average)));
-      atomicMin(&levels[map].negated_most, order_key(-math::dual_residual(-sums.negated_most, average)));
+      atomicMin(&ranges[map].least, order_key(math::dual_residual(sums.least, average)));
+      atomicMin(&ranges[map].negated_most, order_key(-math::dual_residual(-sums.negated_most, average)));
     });
   }
   __syncthreads();
-  for (std::uint32_t m = threadIdx.x; m < own; m += kThreads) levels[m].finish(dst, first_map + m, bits);
+  for (std::uint32_t m = threadIdx.x; m < own; m += kThreads) ranges[m].finish(dst, first_map + m, bits);
   for (std::uint32_t i = threadIdx.x; i < own * dst.blocks; i += kThreads) {
     store_average(dst, first_map * dst.blocks + i, averages[i]);
   }
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, 8)
       __syncthreads();
     }
     with_block(round, [&](std::uint32_t map, std::uint32_t number, const Block& block) {
-      block.quantize(rows, averages[number], levels[map]);
+      block.quantize(rows, averages[number], ranges[map]);
     });
   }
   __syncthreads();

@@ -4,22 +4,10 @@
 #include "cuda/backend.hpp"
 #include "cuda/chunk.cuh"
 #include "cuda/launch.cuh"
+#include "dispatch.hpp"
 
 namespace actzip::cuda {
 namespace {
-
-/// body.operator()<int>() for the widths that index_bits() gives.
-template <class Body>
-void with_index_bits(int bits, Body&& body) {
-  switch (bits) {
-    case 1: return body.template operator()<1>();
-    case 2: return body.template operator()<2>();
-    case 4: return body.template operator()<4>();
-    case 8: return body.template operator()<8>();
-    case 16: return body.template operator()<16>();
-    default: return body.template operator()<32>();
-  }
-}
 
 /// Eight codes of `Bits` bits as 32-bit words, or the lower bytes of one.
 template <int Bits>

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/segment_bits.cuh"
 #include "cuda/values.cuh"
 #include "math/rotated.hpp"
 
 namespace actzip::cuda {
+
+/// Eight codes in a register.
+template <int Bits>
+using EightCodes =
+    std::conditional_t<(Bits == kRunTimeBits ? Rotated::kMostBits : Bits) <= 4, std::uint32_t, std::uint64_t>;
 
 /// Codes as levels with their signs, in f16: a table look-up by byte permutes, four codes at a time.
 template <int Bits>
@@ -26,7 +32,7 @@ class LevelTable {
   /// For tables whose width is only known when they run: see below.
   __device__ void choose(int /*bits*/) {}
 
-  __device__ void expand(std::uint32_t packed, std::uint32_t (&words)[4]) const {
+  __device__ void expand(EightCodes<Bits> packed, std::uint32_t (&words)[4]) const {
     const std::uint32_t nibbles = spread(packed);
 #pragma unroll
     for (int quad = 0; quad < 2; ++quad) {
@@ -90,16 +96,16 @@ class LevelTable {
 
 /// The table of the width that was chosen last; a lane that has no codes chooses 0.
 template <>
-class LevelTable<kOwnBits> {
+class LevelTable<kRunTimeBits> {
  public:
   __device__ void choose(int bits) { bits_ = bits; }
 
-  __device__ void expand(std::uint32_t packed, std::uint32_t (&words)[4]) const {
+  __device__ void expand(EightCodes<kRunTimeBits> packed, std::uint32_t (&words)[4]) const {
 #pragma unroll
     for (std::uint32_t& word : words) word = 0;
-    with_width<kOwnBits, format::kMaxRotatedBits>(bits_, [&]<int Width>() {
+    with_width<kRunTimeBits, Rotated::kMostBits>(bits_, [&]<int Width>() {
       const LevelTable<Width> table;
-      table.expand(packed, words);
+      table.expand(static_cast<EightCodes<Width>>(packed), words);
     });
   }
 

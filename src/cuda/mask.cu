@@ -1,7 +1,6 @@
 // `mask` on CUDA: a lane turns eight elements into one byte and back.
 #include <cstdint>
 
-#include "cuda/activation.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/chunk.cuh"
 #include "cuda/launch.cuh"
@@ -154,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void decode_to(const BitPlane& plane, TwoValues<T> values, const codec::Elements<void*>& dst, const Stream& stream) {
+void decode_to(const BitPlane& plane, TwoValues<T> values, const codec::ElementView<void*>& dst, const Stream& stream) {
   with_access<T>(dst.data, dst.order, true, [&](auto access) {
     launch(mask_decode_kernel<T, decltype(access)>, format::ceil_div(dst.order.elems, kTile), stream, plane, access,
            dst.order.elems, values);
@@ -169,54 +168,9 @@ void encode_from(const Mask& spec, const codec::EncodeJob& job) {
   });
 }
 
-/// A gradient where a bit says so; with Scaled a multiple of it, and 0 times it elsewhere.
-template <DType Type, bool Scaled>
-__global__ void __launch_bounds__(kThreads)
-    masked_gradient_kernel(const std::byte* bits, const __grid_constant__ DenseAccess<Storage<Type>> from,
-                           const __grid_constant__ DenseAccess<Storage<Type>> to, std::int64_t elems, float factor) {
-  on_tile(format::ceil_div(elems, kTile), [&](std::int64_t tile, int lane) {
-    Chunk<Storage<Type>> chunks[kChunksPerLane];
-    std::uint32_t masks[kChunksPerLane];
-#pragma unroll
-    for (int j = 0; j < kChunksPerLane; ++j) {
-      const std::int64_t first = tile * kTile + (j * kWarp + lane) * kChunk;
-      chunks[j] = from.load(first, count_from(first, elems));
-      masks[j] = first < elems ? static_cast<std::uint32_t>(bits[first >> 3]) : 0U;
-    }
-#pragma unroll
-    for (int j = 0; j < kChunksPerLane; ++j) {
-      if constexpr (Scaled) {
-        float values[kChunk];
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-          values[i] = widen<Type>(chunks[j], i) * ((masks[j] & (1U << i)) != 0 ? factor : 0.0F);
-        }
-        chunks[j] = rounded<Type>(values);
-      } else {
-        keep_masked<Type>(chunks[j], masks[j]);
-      }
-      store_tile_chunk(to, tile, tile * kTile + (j * kWarp + lane) * kChunk, elems, chunks[j]);
-    }
-  });
-}
-
-template <bool Scaled>
-void masked_gradient(const codec::MaskedGradientJob& job, float factor) {
-  with_float(job.elements.dtype, [&]<DType Type>() {
-    const DenseAccess<Storage<Type>> from(job.y_gradient, {});
-    const DenseAccess<Storage<Type>> to(job.x_gradient, {});
-    launch(masked_gradient_kernel<Type, Scaled>, format::ceil_div(job.elements.count, kTile), *job.stream, job.mask,
-           from, to, job.elements.count, factor);
-  });
-}
-
 }  // namespace
 
-void relu_backward(const codec::MaskedGradientJob& job) { masked_gradient<false>(job, 1.0F); }
-
-void dropout_backward(const codec::MaskedGradientJob& job, float factor) { masked_gradient<true>(job, factor); }
-
-void decode_bits(const BitPlane& plane, const Mask& spec, const codec::Elements<void*>& dst, const Stream& stream) {
+void decode_bits(const BitPlane& plane, const Mask& spec, const codec::ElementView<void*>& dst, const Stream& stream) {
   if (dtype_bytes(dst.dtype) == 1) return decode_to<std::uint8_t>(plane, {0, 1}, dst, stream);
   with_float(dst.dtype, [&]<DType Type>() {
     using Element = math::Element<Type>;

@@ -17,6 +17,6 @@ struct BitPlane {
 };
 
 /// Writes the two values of `spec` (booleans and bytes: 0 and 1) by the bits of `plane`.
-void decode_bits(const BitPlane& plane, const Mask& spec, const codec::Elements<void*>& dst, const Stream& stream);
+void decode_bits(const BitPlane& plane, const Mask& spec, const codec::ElementView<void*>& dst, const Stream& stream);
 
 }  // namespace actzip::cuda

@@ -72,25 +72,14 @@ void decode_by(const codec::DecodeJob& job) {
   });
 }
 
-/// body.operator()<T>() with an integer type of the element's size.
-template <class Body>
-void with_element_size(DType dtype, Body&& body) {
-  switch (dtype_bytes(dtype)) {
-    case 1: return body.template operator()<std::uint8_t>();
-    case 2: return body.template operator()<std::uint16_t>();
-    case 4: return body.template operator()<std::uint32_t>();
-    default: return body.template operator()<std::uint64_t>();
-  }
-}
-
 }  // namespace
 
 void encode(const Copy& /*spec*/, const codec::EncodeJob& job) {
-  with_element_size(job.src.dtype, [&]<class T>() { encode_by<Same<T>>(job); });
+  with_bytes(dtype_bytes(job.src.dtype), [&]<class T>() { encode_by<Same<T>>(job); });
 }
 
 void decode(const Copy& /*spec*/, const codec::DecodeJob& job) {
-  with_element_size(job.dst.dtype, [&]<class T>() { decode_by<Same<T>>(job); });
+  with_bytes(dtype_bytes(job.dst.dtype), [&]<class T>() { decode_by<Same<T>>(job); });
 }
 
 void encode(const Cast& spec, const codec::EncodeJob& job) {

@@ -11,10 +11,10 @@ namespace {
 
 /// body.operator()<Type, Bits, Group>(access). Group is that of the spec for dense views, whose kernels are built for
 /// it; for others it is 0, and they ask the buffer.
-template <class Elements, class Job, class Body>
-void with_rotated(const Rotated& spec, const Elements& view, const Job& job, Body&& body) {
+template <class View, class Job, class Body>
+void with_rotated(const Rotated& spec, const View& view, const Job& job, Body&& body) {
   with_float(view.dtype, [&]<DType Type>() {
-    with_bits_or_own<format::kMaxRotatedBits>(spec.bits, job.sections.mixed(), [&]<int Bits>() {
+    with_bits(spec, job.sections.has_segment_bits(), [&]<int Bits>() {
       with_access<Storage<Type>>(view.data, view.order, job.geometry.flat(), [&](auto access) {
         if constexpr (!decltype(access)::kDense) {
           body.template operator()<Type, Bits, 0>(access);
@@ -32,7 +32,7 @@ void with_rotated(const Rotated& spec, const Elements& view, const Job& job, Bod
 
 void encode(const Rotated& spec, const codec::EncodeJob& job) {
   const RotatedBuffer buffer = rotated_buffer(spec, job, job.dst);
-  if (job.sections.mixed()) place_segments(buffer.table, job);
+  if (job.sections.has_segment_bits()) place_segments(buffer.table, job);
   with_rotated(spec, job.src, job, [&]<DType Type, int Bits, int Group>(auto access) {
     launch(rotated_encode_kernel<Type, Bits, Group, decltype(access)>, tile_count(job.geometry), *job.stream, access,
            buffer, KernelSeed(job.seed), Padding(job.dst, job.sections));

@@ -14,7 +14,7 @@ struct RotatedBuffer {
   std::byte* codes;
   std::byte* mask;
   std::int64_t mask_segment_bytes;  ///< 0 if there is no mask plane
-  SegmentTable table;               ///< for kOwnBits
+  SegmentTable table;               ///< for kRunTimeBits
   format::Geometry geometry;
   std::int64_t tiles;
   StatsType stats;
@@ -24,7 +24,7 @@ struct RotatedBuffer {
 
 template <class Job>
 RotatedBuffer rotated_buffer(const Rotated& spec, const Job& job, const std::byte* data) {
-  const format::Geometry geometry = job.sections.mixed() ? job.geometry : format::flattened(job.geometry);
+  const format::Geometry geometry = job.sections.has_segment_bits() ? job.geometry : format::flattened(job.geometry);
   const std::int64_t mask_run = geometry.segments == 1 ? job.sections.mask_used : job.sections.mask_words * 4;
   auto* const bytes = const_cast<std::byte*>(data);
   return {bytes + job.sections.stats,     bytes + job.sections.codes,
@@ -35,7 +35,7 @@ RotatedBuffer rotated_buffer(const Rotated& spec, const Job& job, const std::byt
 
 /// A lane's elements of one block in spatial layout. In a full tile, one that a dense tensor fills, all of them exist
 /// and the formulas are short.
-struct BlockPlace {
+struct LanePlace {
   std::int64_t g;      ///< its group
   std::int64_t first;  ///< its first element
   int count;           ///< how many of its eight exist; may be negative
@@ -50,8 +50,8 @@ __device__ __forceinline__ std::int64_t block_group(int group, std::int64_t tile
 }
 
 template <bool Full>
-__device__ __forceinline__ BlockPlace block_place(const RotatedBuffer& buffer, int group, std::int64_t tile, int block,
-                                                  int lane) {
+__device__ __forceinline__ LanePlace lane_place(const RotatedBuffer& buffer, int group, std::int64_t tile, int block,
+                                                int lane) {
   const format::Geometry& geometry = buffer.geometry;
   const std::int64_t padded = tile * kTile + lane * kChunk + block * kBlock;
   const std::int64_t g = block_group(group, tile, block, lane);
@@ -97,7 +97,7 @@ class TileCodes {
 
 /// A tile that lies in one segment.
 template <>
-class TileCodes<kOwnBits, true> {
+class TileCodes<kRunTimeBits, true> {
  public:
   __device__ TileCodes(const RotatedBuffer& buffer, int /*group*/, std::int64_t tile, int lane) {
     const TileRun found = buffer.table.tile_run(tile);
@@ -112,7 +112,7 @@ class TileCodes<kOwnBits, true> {
 
   template <class Body>
   __device__ void for_each_width(Body&& body) const {
-    with_width<kOwnBits, format::kMaxRotatedBits>(bits_, body);
+    with_width<kRunTimeBits, Rotated::kMostBits>(bits_, body);
   }
 
  private:
@@ -123,7 +123,7 @@ class TileCodes<kOwnBits, true> {
 
 /// A tile in which every group may have its own width; 0 where there is no group.
 template <>
-class TileCodes<kOwnBits, false> {
+class TileCodes<kRunTimeBits, false> {
  public:
   __device__ TileCodes(const RotatedBuffer& buffer, int group, std::int64_t tile, int lane) {
 #pragma unroll
@@ -147,7 +147,7 @@ class TileCodes<kOwnBits, false> {
   __device__ void for_each_width(Body&& body) const {
     [&]<int... Below>(std::integer_sequence<int, Below...>) {
       ((has(Below + 1) ? body.template operator()<Below + 1>() : void()), ...);
-    }(std::make_integer_sequence<int, format::kMaxRotatedBits>{});
+    }(std::make_integer_sequence<int, Rotated::kMostBits>{});
   }
 
  private:

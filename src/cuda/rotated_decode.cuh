@@ -12,14 +12,15 @@
 namespace actzip::cuda {
 
 /// What is kept of one block.
+template <int Bits>
 struct EncodedChunk {
-  std::uint32_t codes;
+  EightCodes<Bits> codes;
   Stats stats;
 };
 
 /// D1 H D2 H of the levels of one block, as pairs of f16 numbers in spatial layout.
 template <int Bits>
-__device__ __forceinline__ void rotate_back(std::uint32_t codes, int block, const LevelTable<Bits>& table,
+__device__ __forceinline__ void rotate_back(EightCodes<Bits> codes, int block, const LevelTable<Bits>& table,
                                             const Rotation<HalfHadamard>& rotation, std::uint32_t (&pairs)[4]) {
   table.expand(codes, pairs);
   rotation.hadamard.forward(pairs);
@@ -34,7 +35,7 @@ __device__ __forceinline__ void rotate_back(std::uint32_t codes, int block, cons
 /// part.
 template <DType Type, int Bits>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(
-    const EncodedChunk& in, int block, const LevelTable<Bits>& table, const Rotation<HalfHadamard>& rotation) {
+    const EncodedChunk<Bits>& in, int block, const LevelTable<Bits>& table, const Rotation<HalfHadamard>& rotation) {
   std::uint32_t pairs[4];
   rotate_back<Bits>(in.codes, block, table, rotation, pairs);
   float values[kChunk];

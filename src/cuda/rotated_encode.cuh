@@ -74,7 +74,7 @@ inline constexpr float kLevelUnit = Bits == 2   ? 2.0F
 /// The same where the width is only known when it runs.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ float level_unit_of(int own) {
-  if constexpr (Bits != kOwnBits) return kLevelUnit<Bits>;
+  if constexpr (Bits != kRunTimeBits) return kLevelUnit<Bits>;
   return own == 2 ? kLevelUnit<2> : own == 3 ? kLevelUnit<3> : kLevelUnit<1>;
 }
 
@@ -211,19 +211,20 @@ template <int Bits>
 /// Codes of eight coefficients of a group with root mean square 1, two at a time; what stands above their 8 * Bits bits
 /// is undefined. `product` becomes two parts of the sum of |y| * level * kLevelUnit.
 template <int Bits>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_pairs(const std::uint32_t (&y)[4], __half2& product) {
+[[nodiscard]] __device__ __forceinline__ EightCodes<Bits> quantize_pairs(const std::uint32_t (&y)[4],
+                                                                         __half2& product) {
   product = as_packed<__half2>(0U);
   if constexpr (Bits <= 2) return quantize_few<Bits>(y, product);
   if constexpr (Bits == 3) return quantize_three(y, product);
-  return quantize_four(y, product);
+  if constexpr (Bits == 4) return quantize_four(y, product);
 }
 
 /// Turns the numbers of one block into codes. After the first product the numbers of a group are brought to a common
 /// size, so that f16 holds them; coefficients come out with a root mean square of 1, and cuts are constants.
 template <DType Type>
-class Encoder {
+class TileEncoder {
  public:
-  __device__ Encoder(math::HashKey key, std::int64_t tile, int lane, int group)
+  __device__ TileEncoder(math::HashKey key, std::int64_t tile, int lane, int group)
       : rotation_(key, tile, lane, group), spatial_sums_(lane, group), unit_(group == 256 ? 0x1p-6F : 0x1p-5F) {}
 
   [[nodiscard]] __device__ const TileSigns& signs() const { return rotation_.first; }
@@ -254,8 +255,8 @@ class Encoder {
 
   /// Codes; `product` becomes two parts of the sum of |y| * level * kLevelUnit, in units of the root mean square.
   template <int Bits>
-  [[nodiscard]] __device__ std::uint32_t finish(const float (&y)[kChunk], float unit, int block,
-                                                __half2& product) const {
+  [[nodiscard]] __device__ EightCodes<Bits> finish(const float (&y)[kChunk], float unit, int block,
+                                                   __half2& product) const {
     std::uint32_t pairs[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) pairs[k] = as_word(__floats2half2_rn(y[2 * k] * unit, y[2 * k + 1] * unit));

@@ -1,5 +1,5 @@
 // The kernels of `rotated`: a warp works on one tile of 1,024 padded elements, see rotated_tile.cuh. What the elements
-// come from and go to is an access (chunk.cuh, channel_access.cuh).
+// come from and go to is an access (chunk.cuh, or those of src/ops).
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ __device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer
                                           int lane, Chunk<Storage<Type>> (&chunks)[kBlocks]) {
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const BlockPlace at = block_place<Full>(dst, group, tile, b, lane);
+    const LanePlace at = lane_place<Full>(dst, group, tile, b, lane);
     chunks[b] = src.load(at.first, at.count);
   }
   if constexpr (requires { &Access::after_load; }) {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      if (!Full && block_place<Full>(dst, group, tile, b, lane).count <= 0) continue;
+      if (!Full && lane_place<Full>(dst, group, tile, b, lane).count <= 0) continue;
       chunks[b] = src.after_load(tile * kTile + lane * kChunk, b * kBlock, chunks[b]);
     }
   }
@@ -41,7 +41,7 @@ __device__ __forceinline__ void store_mask(const RotatedBuffer& dst, int group, 
   if (!dst.has_mask()) return;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    std::byte* const at = block_place<Full>(dst, group, tile, b, lane).mask;
+    std::byte* const at = lane_place<Full>(dst, group, tile, b, lane).mask;
     if (Full || at != nullptr) *at = static_cast<std::byte>(nonzero_bits<Type>(chunks[b]));
   }
 }
@@ -69,7 +69,7 @@ __device__ __forceinline__ T choose(const T (&values)[kBlocks], int i) {
 
 /// Bits of the group in block `i` that this lane's elements belong to.
 template <int Bits, bool Full>
-__device__ __forceinline__ int own_bits(const TileCodes<Bits, Full>& codes, int i) {
+__device__ __forceinline__ int group_bits(const TileCodes<Bits, Full>& codes, int i) {
   const int bits[kBlocks] = {codes.bits(0), codes.bits(1), codes.bits(2), codes.bits(3)};
   return choose(bits, i);
 }
@@ -82,7 +82,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const bool bf16_stats = dst.stats == StatsType::bf16;
   Chunk<Storage<Type>> chunks[kBlocks];
   load_tile<Type, Full>(src, dst, group, tile, lane, chunks);
-  const Encoder<Type> encoder(key, tile, lane, group);  // signs and factors, while elements are on their way
+  const TileEncoder<Type> encoder(key, tile, lane, group);  // signs and factors, while elements are on their way
   store_mask<Type, Full>(dst, group, tile, lane, chunks);
   bool cleared[kBlocks] = {};
   if (group == 128) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   Mean<Type> means[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const int count = block_place<Full>(dst, group, tile, b, lane).group_count;
+    const int count = lane_place<Full>(dst, group, tile, b, lane).group_count;
     float mean = sums[b] * (Full ? inverse_group : 1.0F / static_cast<float>(count));
     if (Type == DType::f32 && bf16_stats) mean = Mean<DType::bf16>(mean).value();
     means[b] = Mean<Type>(cleared[b] ? math::float_of(math::kNanF32) : mean);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   float squares[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const int present = block_place<Full>(dst, group, tile, b, lane).count;
+    const int present = lane_place<Full>(dst, group, tile, b, lane).count;
     // What is not finite must not reach the other group of a block of two.
     const Mean<Type> mean = group == 256 || means[b].finite() ? means[b] : Mean<Type>(0.0F);
     encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), y[b]);
@@ -124,12 +124,12 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const GroupSums<Layout::spatial> groups(lane, group);
   __half2 products[kBlocks] = {};
   codes.for_each_width([&]<int Width>() {
-    std::uint32_t packed[kBlocks];
+    EightCodes<Width> packed[kBlocks];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       __half2 product;
       packed[b] = encoder.template finish<Width>(y[b], square_sums.of_block(unit, b), b, product);
-      if (Full || Bits != kOwnBits || codes.bits(b) == Width) products[b] = product;
+      if (Full || Bits != kRunTimeBits || codes.bits(b) == Width) products[b] = product;
     }
     if (usable_groups != ~0U) {  // rare: all other tiles pay one branch for it
 #pragma unroll
@@ -139,7 +139,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
     }
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      if (!Full && Bits == kOwnBits && codes.bits(b) != Width) continue;
+      if (!Full && Bits == kRunTimeBits && codes.bits(b) != Width) continue;
       if (slot_exists<Full>(dst.geometry, tile, b, lane)) store_codes<Width>(codes.at(b), packed[b], Width);
     }
   });
@@ -152,7 +152,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   if (!Full && g >= dst.geometry.groups()) return;
   const Mean<Type> mean = choose(means, groups.block());
   const bool coded = groups.flag_of_block<Layout::coefficient>(usable_groups, groups.block());
-  const float level_unit = level_unit_of<Bits>(own_bits(codes, groups.block()));
+  const float level_unit = level_unit_of<Bits>(group_bits(codes, groups.block()));
   const float inverse_scale = own_inverse_sigma * product * static_cast<float>(group);
   float scale = coded ? level_unit * fast_reciprocal(inverse_scale) : 0.0F;
   if (bf16_stats) scale = math::bf16_stochastic(scale, math::scale_noise(key, static_cast<std::uint64_t>(g)));
@@ -170,11 +170,11 @@ __device__ __noinline__ void encode_ragged_tile(const Access& src, const Rotated
 }
 
 template <DType Type, int Bits, int Group, class Access>
-__global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : 8) - (Bits == kOwnBits ? 1 : 0))
+__global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : 8) - (Bits == kRunTimeBits ? 1 : 0))
     rotated_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ RotatedBuffer dst,
                           const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
-  if constexpr (Bits == kOwnBits) dst.table.zero_rest();
+  if constexpr (Bits == kRunTimeBits) dst.table.zero_rest();
   const math::HashKey key = seed.key();
   on_tile(dst.tiles, [&](std::int64_t tile, int lane) {
     if constexpr (Access::kDense) {
@@ -197,14 +197,14 @@ __device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const 
   LevelTable<Bits> table;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    EncodedChunk in = {};
+    EncodedChunk<Bits> in = {};
     if (slot_exists<false>(src.geometry, tile, b, lane)) {
-      with_width<Bits, format::kMaxRotatedBits>(codes.bits(b), [&]<int Width>() {
-        in.codes = static_cast<std::uint32_t>(load_codes<Width>(codes.at(b), Width));
+      with_width<Bits, Rotated::kMostBits>(codes.bits(b), [&]<int Width>() {
+        in.codes = static_cast<EightCodes<Width>>(load_codes<Width>(codes.at(b), Width));
       });
     }
     table.choose(codes.bits(b));
-    const BlockPlace at = block_place<false>(src, group, tile, b, lane);
+    const LanePlace at = lane_place<false>(src, group, tile, b, lane);
     if (at.count > 0) in.stats = load_stats(src.stats_section, at.g, src.stats);
     auto chunk = rotated_decode_chunk<Type, Bits>(in, b, table, rotation);
     if (at.count <= 0) continue;
@@ -220,17 +220,17 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
                                                  const Access& dst, int group, math::HashKey key, std::int64_t tile,
                                                  int lane) {
   const TileStats tile_stats(src.stats_section, src.stats, group, tile, lane);
-  EncodedChunk in[kBlocks];
+  EncodedChunk<Bits> in[kBlocks];
   std::uint32_t masks[kBlocks] = {};
   codes.for_each_width([&]<int Width>() {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      in[b].codes = static_cast<std::uint32_t>(load_codes<Width>(codes.at(b), Width));
+      in[b].codes = static_cast<EightCodes<Width>>(load_codes<Width>(codes.at(b), Width));
     }
   });
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    if (src.has_mask()) masks[b] = static_cast<std::uint32_t>(*block_place<true>(src, group, tile, b, lane).mask);
+    if (src.has_mask()) masks[b] = static_cast<std::uint32_t>(*lane_place<true>(src, group, tile, b, lane).mask);
   }
   if (tile_stats.any_nan()) return decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
   const Rotation<HalfHadamard> rotation(key, tile, lane, group);
@@ -249,7 +249,7 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
 template <DType Type, int Bits, class Access>
 constexpr int decode_blocks() {
   if constexpr (requires { Access::kBlocksOfMultiprocessor; }) return Access::kBlocksOfMultiprocessor;
-  if (Bits == kOwnBits) return 8;
+  if (Bits == kRunTimeBits) return 8;
   return Type == DType::f32 ? 10 : 14;
 }
 

@@ -10,7 +10,7 @@ constexpr int kEach = 8;  ///< neighbouring segments of one thread in one round
 
 __global__ void __launch_bounds__(kPlaceThreads)
     place_segments_kernel(const std::uint8_t* asked, std::uint8_t* bits, std::uint32_t* starts, std::uint32_t* words,
-                          const format::MixedRuns runs) {
+                          const format::SegmentRuns runs) {
   __shared__ std::int64_t gap[2];  // at most one segment gets less room than it asks for and more than it takes
   if (threadIdx.x < 2) gap[threadIdx.x] = 0;
   __syncthreads();

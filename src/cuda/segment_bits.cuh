@@ -11,20 +11,10 @@
 
 namespace actzip::cuda {
 
-/// In the place of a width: the one of the segment at hand.
-inline constexpr int kOwnBits = 0;
-
-/// body.operator()<Bits>() on the host: with the width of the spec, or with kOwnBits.
-template <int Most, class Body>
-void with_bits_or_own(Bits bits, bool mixed, Body&& body) {
-  if (mixed) return body.template operator()<kOwnBits>();
-  with_bits<Most>(bits, body);
-}
-
 /// body.operator()<Width>() on the device: with `Bits` where it is a width, else with `own`, which is 1 to Most.
 template <int Bits, int Most, class Body>
 __device__ __forceinline__ void with_width(int own, Body&& body) {
-  if constexpr (Bits != kOwnBits) {
+  if constexpr (Bits != kRunTimeBits) {
     body.template operator()<Bits>();
   } else {
     [&]<int... Below>(std::integer_sequence<int, Below...>) {
@@ -54,7 +44,7 @@ struct SegmentTable {
   const std::uint8_t* bits = nullptr;
   const std::uint32_t* starts = nullptr;
   std::byte* codes = nullptr;
-  format::MixedRuns runs;
+  format::SegmentRuns runs;
   std::int64_t segment_elems = 0;  ///< with the absent ones of a ragged group
 
   [[nodiscard]] __device__ CodeRun run(std::int64_t segment) const {
@@ -88,10 +78,10 @@ struct SegmentTable {
 
 template <class Spec, class Job>
 SegmentTable segment_table(const Spec& spec, const Job& job, const std::byte* data) {
-  if (!job.sections.mixed()) return {};
+  if (!job.sections.has_segment_bits()) return {};
   return {reinterpret_cast<const std::uint8_t*>(data + job.sections.table),
           reinterpret_cast<const std::uint32_t*>(data + job.sections.starts),
-          const_cast<std::byte*>(data + job.sections.codes), format::mixed_runs(spec, job.geometry, job.sections),
+          const_cast<std::byte*>(data + job.sections.codes), format::segment_runs(spec, job.geometry, job.sections),
           job.geometry.segment_groups * job.geometry.group};
 }
 

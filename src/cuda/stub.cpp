@@ -1,9 +1,7 @@
 // Stands in for the CUDA backend in a build without CUDA: every call says so.
 #include "actzip/backend.hpp"
 #include "actzip/error.hpp"
-#include "cuda/activation.hpp"
 #include "cuda/backend.hpp"
-#include "cuda/batch_norm.hpp"
 
 namespace actzip {
 
@@ -42,38 +40,6 @@ void decode(const Dual& /*spec*/, const codec::DecodeJob& /*job*/) { unavailable
 
 void weigh_segments(const codec::WeighJob& /*job*/) { unavailable(); }
 void plan_segments(const codec::SegmentPlanJob& /*job*/) { unavailable(); }
-
-bool has_batch_norm() noexcept { return false; }
-void measure_batch(const ChannelRows& /*shape*/, const void* /*x*/, const BatchNormParameters& /*parameters*/,
-                   float* /*norm*/, float* /*workspace*/, const Stream& /*stream*/) {
-  unavailable();
-}
-void encode_normalized(const Rotated& /*spec*/, const codec::NormalizedJob& /*job*/) { unavailable(); }
-void decode_normalized(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/) { unavailable(); }
-void batch_norm_backward(const Rotated& /*spec*/, const codec::DenormalizedJob& /*job*/, NormValues /*values*/,
-                         const BatchNormGradients& /*gradients*/, float* /*workspace*/) {
-  unavailable();
-}
-void decode_row_normalized(const Rotated& /*spec*/, const codec::DecodeJob& /*job*/, std::int64_t /*channels*/,
-                           const RowNorm& /*norm*/) {
-  unavailable();
-}
-
-bool has_activation() noexcept { return false; }
-void encode_activated(const Rotated& /*spec*/, Activation /*activation*/, const codec::EncodeJob& /*job*/,
-                      void* /*y*/) {
-  unavailable();
-}
-void activation_backward(const Rotated& /*spec*/, Activation /*activation*/, const codec::DecodeJob& /*job*/,
-                         const void* /*y_gradient*/) {
-  unavailable();
-}
-void product_backward(const Rotated& /*spec*/, float /*scale*/, const codec::DecodeJob& /*job*/,
-                      const void* /*y_gradient*/) {
-  unavailable();
-}
-void relu_backward(const codec::MaskedGradientJob& /*job*/) { unavailable(); }
-void dropout_backward(const codec::MaskedGradientJob& /*job*/, float /*factor*/) { unavailable(); }
 
 }  // namespace cuda
 }  // namespace actzip

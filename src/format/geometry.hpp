@@ -77,12 +77,12 @@ struct Sections {
   std::int64_t mask_words = 0;  ///< 32-bit words of mask plane of one segment
 
   /// Whether segments have bits of their own.
-  [[nodiscard]] ACTZIP_HD constexpr bool mixed() const { return table_used != 0; }
+  [[nodiscard]] ACTZIP_HD constexpr bool has_segment_bits() const { return table_used != 0; }
 };
 
 /// Words that hold the codes of all segments, `run` codes each, whatever bits they have, if these add up to no more
 /// than `total_bits`: runs are padded to whole words, so neither bound is the lesser one for every length.
-constexpr std::int64_t mixed_capacity(std::int64_t segments, std::int64_t run, std::int64_t total_bits) {
+constexpr std::int64_t segment_capacity(std::int64_t segments, std::int64_t run, std::int64_t total_bits) {
   const std::int64_t by_bits = total_bits * ceil_div(run, 32);
   const std::int64_t by_padding = (run * total_bits + 31 * segments) / 32;
   return by_bits < by_padding ? by_bits : by_padding;
@@ -110,10 +110,11 @@ constexpr Sections place(std::int64_t codes_used) { return place(0, 0, codes_use
 /// With groups: `run` codes and `mask_words` words of mask plane in each segment.
 constexpr Sections place(const Geometry& geometry, StatsType stats, std::int64_t run, int bits, std::int64_t mask_words,
                          std::int64_t total_bits) {
-  const bool mixed = total_bits != 0 && geometry.elems != 0;
-  const std::int64_t words = mixed ? 0 : ceil_div(run * bits, 32);
-  const std::int64_t all_words = mixed ? mixed_capacity(geometry.segments, run, total_bits) : geometry.segments * words;
-  Sections s = place(mixed ? geometry.segments : 0, geometry.groups() * (stats == StatsType::bf16 ? 4 : 8),
+  const bool segment_bits = total_bits != 0 && geometry.elems != 0;
+  const std::int64_t words = segment_bits ? 0 : ceil_div(run * bits, 32);
+  const std::int64_t all_words =
+      segment_bits ? segment_capacity(geometry.segments, run, total_bits) : geometry.segments * words;
+  Sections s = place(segment_bits ? geometry.segments : 0, geometry.groups() * (stats == StatsType::bf16 ? 4 : 8),
                      all_words * 4, geometry.segments * mask_words * 4);
   s.code_words = words;
   s.mask_words = mask_words;

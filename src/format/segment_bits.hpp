@@ -3,17 +3,17 @@
 
 #include <cstdint>
 
-#include "format/bits.hpp"
 #include "format/geometry.hpp"
 #include "macros.hpp"
 
 namespace actzip::format {
 
-constexpr int most_bits(const Affine& /*spec*/) { return kMaxBits; }
-constexpr int most_bits(const Rotated& /*spec*/) { return kMaxRotatedBits; }
+/// Codecs whose segments may have bits of their own.
+template <class Spec>
+concept HasSegmentBits = requires(const Spec& spec, const Geometry& geometry) { run_codes(spec, geometry); };
 
 /// The codes of segments that all have the same number of codes, and bits of their own.
-struct MixedRuns {
+struct SegmentRuns {
   std::int64_t segments = 0;
   std::int64_t codes = 0;     ///< of one segment
   std::int64_t capacity = 0;  ///< words of all segments together, at least those of 1 bit each
@@ -38,8 +38,8 @@ struct MixedRuns {
 };
 
 template <class Spec>
-constexpr MixedRuns mixed_runs(const Spec& spec, const Geometry& geometry, const Sections& sections) {
-  return {geometry.segments, run_codes(spec, geometry), sections.codes_used / 4, most_bits(spec)};
+constexpr SegmentRuns segment_runs(const Spec& spec, const Geometry& geometry, const Sections& sections) {
+  return {geometry.segments, run_codes(spec, geometry), sections.codes_used / 4, Spec::kMostBits};
 }
 
 /// The codes of one segment.
@@ -49,7 +49,7 @@ struct SegmentRun {
 };
 
 /// What segment `s` gets: what it asks for, or the most that has room while the segments behind it keep 1 bit each.
-ACTZIP_HD constexpr SegmentRun granted_run(const MixedRuns& runs, std::int64_t s, std::int64_t extra_before,
+ACTZIP_HD constexpr SegmentRun granted_run(const SegmentRuns& runs, std::int64_t s, std::int64_t extra_before,
                                            int asked) {
   const std::int64_t start = runs.start(s, extra_before);
   const std::int64_t room = runs.capacity - (runs.segments - 1 - s) * runs.words(1) - start;
@@ -59,7 +59,7 @@ ACTZIP_HD constexpr SegmentRun granted_run(const MixedRuns& runs, std::int64_t s
 }
 
 /// What a buffer says of a segment, of which nothing may be trusted: whatever stands there, the run lies inside.
-ACTZIP_HD constexpr SegmentRun stored_run(const MixedRuns& runs, std::int64_t start, int bits) {
+ACTZIP_HD constexpr SegmentRun stored_run(const SegmentRuns& runs, std::int64_t start, int bits) {
   const int allowed = runs.clamped(bits);
   if (start + runs.words(allowed) <= runs.capacity) return {start, allowed};
   const std::int64_t last = runs.capacity - runs.words(1);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "actzip/spec.hpp"
 #include "macros.hpp"
 #include "math/float_bits.hpp"
 #include "math/hash.hpp"
@@ -15,7 +16,7 @@ inline constexpr int kLevelCount = 1 << (Bits - 1);
 /// Positive Lloyd-Max level `i` of the unit normal, rounded to bf16 so that tensor cores hold it exactly.
 template <int Bits>
 ACTZIP_HD constexpr float level(int i) {
-  static_assert(Bits >= 1 && Bits <= 4);
+  static_assert(Bits >= 1 && Bits <= Rotated::kMostBits);
   if constexpr (Bits == 1) {
     return 0.796875F;
   } else if constexpr (Bits == 2) {
@@ -24,7 +25,7 @@ ACTZIP_HD constexpr float level(int i) {
   } else if constexpr (Bits == 3) {
     constexpr float kLevels[] = {0.2451171875F, 0.75390625F, 1.34375F, 2.15625F};
     return kLevels[i];
-  } else {
+  } else if constexpr (Bits == 4) {
     constexpr float kLevels[] = {0.1279296875F, 0.388671875F, 0.65625F, 0.94140625F,
                                  1.2578125F,    1.6171875F,   2.0625F,  2.734375F};
     return kLevels[i];

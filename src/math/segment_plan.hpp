@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "actzip/spec.hpp"
 #include "macros.hpp"
 #include "math/float_bits.hpp"
 
@@ -44,7 +45,8 @@ ACTZIP_HD constexpr float usable_weight(float weight) {
 
 /// The widths of a codec, and what each further bit is good for.
 struct BitSteps {
-  static constexpr int kMost = 8;
+  static constexpr int kMost = Affine::kMostBits;
+  static_assert(kMost >= Rotated::kMostBits);
 
   int least = 1;
   int most = 1;

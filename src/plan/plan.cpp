@@ -138,8 +138,9 @@ Total uniform_total(std::span<const PlanItem> items, int bits) {
 
 std::vector<PlanChoice> plan_choices(DType dtype, std::int64_t elems, bool mask_plane) {
   std::vector<CodecSpec> specs;
-  for (int bits = 1; bits <= 4; ++bits) specs.emplace_back(Rotated{.bits = Bits(bits), .mask_plane = mask_plane});
-  if (!mask_plane) specs.emplace_back(Affine{.bits = Bits(8), .rounding = Rounding::nearest});
+  for (int bits = 1; bits <= Rotated::kMostBits; ++bits)
+    specs.emplace_back(Rotated{.bits = Bits(bits), .mask_plane = mask_plane});
+  if (!mask_plane) specs.emplace_back(Affine{.bits = Bits(Affine::kMostBits), .rounding = Rounding::nearest});
   specs.emplace_back(Copy{});
 
   std::vector<PlanChoice> choices;

@@ -18,7 +18,7 @@ namespace actzip::session {
 namespace {
 
 constexpr double kFewestBits = 1.0;
-constexpr double kMostBits = 8.0;
+constexpr double kMostBits = Affine::kMostBits;
 constexpr double kDefaultBits = 2.0;
 constexpr std::int64_t kObserveEvery = 200;  // an observed step takes as long as two or three
 constexpr std::int64_t kMeasureEvery = 1000;
@@ -118,7 +118,7 @@ void tell(const Holding& holding, const CodecSpec& spec) {
 std::optional<Bits> bits_before_a_plan(double budget) {
   if (budget <= kDefaultBits) return std::nullopt;
   const int whole = static_cast<int>(std::ceil(budget));
-  return Bits(whole <= 4 ? whole : 8);
+  return Bits(whole <= Rotated::kMostBits ? whole : Affine::kMostBits);
 }
 
 /// No codec has as many: sites get more or less.
@@ -163,9 +163,9 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: interval {} (allowed: 1 or more)", options.interval));
   }
   if (options.bits && !(*options.bits >= kFewestBits && *options.bits <= kMostBits)) {
-    throw Error(
-        ErrorCode::invalid_spec,
-        fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8; or an average from 1 to 8, for a plan)", *options.bits));
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("session: bits {} (allowed: {}; or an average from {} to {}, for a plan)", *options.bits,
+                            usual_bits(), kFewestBits, kMostBits));
   }
   const bool is_average = is_average_bits(options.bits);
   const bool leaves_nothing = options.preset == "exact" && adapt.by_sample;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string>
 
 #include "actzip/error.hpp"
+#include "actzip/registry.hpp"
 
 namespace actzip {
 
@@ -94,9 +94,9 @@ constexpr std::array kLevels = {
 
 /// Of the codec that the policy would take for so many bits.
 std::string codec_for(double bits) {
-  if (bits == 8.0) return "affine:8:nearest";
-  if (bits >= 1.0 && bits <= 4.0 && std::trunc(bits) == bits) return fmt::format("rotated:{}", bits);
-  throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} for layers alone (allowed: 1, 2, 3, 4, 8)", bits));
+  if (const auto spec = spec_of_bits(bits)) return to_string(*spec);
+  throw Error(ErrorCode::invalid_spec,
+              fmt::format("session: bits {} for layers alone (allowed: {})", bits, usual_bits()));
 }
 
 constexpr std::string_view kGact = "gact:";

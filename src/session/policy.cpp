@@ -213,8 +213,8 @@ CodecSpec in_family(const CodecSpec& spec, const CodecFamily& family) {
 Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<const Rule> rules, CodecFamily family)
     : preset_(preset), bits_(bits), family_(std::move(family)) {
   for (const Rule& rule : rules) rules_.push_back({rule.sites, row_of(rule)});
-  if (bits && !((bits->value >= 1 && bits->value <= 4) || bits->value == 8)) {
-    throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} (allowed: 1, 2, 3, 4, 8)", bits->value));
+  if (bits && !spec_of_bits(bits->value)) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: bits {} (allowed: {})", bits->value, usual_bits()));
   }
   lossless_ = preset == "exact";
   if (lossless_ || preset == "default") {

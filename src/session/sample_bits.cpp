@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "format/element_order.hpp"
-#include "format/segment_bits.hpp"
 
 namespace actzip::session {
 
@@ -40,10 +39,10 @@ struct Widths {
 
 Widths widths_of(const CodecSpec& spec) {
   if (const auto* rotated = std::get_if<Rotated>(&spec)) {
-    return {rotated->bits.value, format::most_bits(*rotated), rotated->mask_plane};
+    return {rotated->bits.value, Rotated::kMostBits, rotated->mask_plane};
   }
   const auto* affine = std::get_if<Affine>(&spec);
-  return affine != nullptr ? Widths{affine->bits.value, format::most_bits(*affine)} : Widths{};
+  return affine != nullptr ? Widths{affine->bits.value, Affine::kMostBits} : Widths{};
 }
 
 }  // namespace

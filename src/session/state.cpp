@@ -234,7 +234,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
   }
   if (outcome.kind == SiteKind::as_is) outcome.cause = cause_of(site, tensor);
   record(site, tensor, outcome, kept, may_plan);
-  kept.by_sample = kept.blob && kept.blob->contents().segments.total_bits != 0;
+  kept.has_segment_bits = kept.blob && kept.blob->contents().segments.total_bits != 0;
   if (may_plan && !kept.as_mask) {
     kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
     kept.trial->seed = trial_seed(site);

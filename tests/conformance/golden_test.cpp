@@ -145,7 +145,7 @@ void expect_same_rotated(const Case& test, const Bytes& got, const Bytes& wanted
   for (std::int64_t s = 0; s < geometry.segments; ++s) {
     int bits = spec.bits.value;
     std::size_t first = static_cast<std::size_t>(s * sections.code_words) * 32;
-    if (sections.mixed()) {
+    if (sections.has_segment_bits()) {
       bits = std::to_integer<int>(wanted.at(static_cast<std::size_t>(s)));
       first = std::size_t{bits_at(wanted, static_cast<std::size_t>(sections.starts + 4 * s) * 8, 32)} * 32;
     }

@@ -38,7 +38,9 @@ std::vector<CodecSpec> mixed_variants() {
           Rotated{Bits(1), GroupSize(256), StatsType::bf16, true}};
 }
 
-int most_bits(const CodecSpec& spec) { return std::holds_alternative<Rotated>(spec) ? 4 : 8; }
+int most_bits(const CodecSpec& spec) {
+  return std::holds_alternative<Rotated>(spec) ? Rotated::kMostBits : Affine::kMostBits;
+}
 
 CodecSpec with_bits(CodecSpec spec, int bits) {
   if (auto* affine = std::get_if<Affine>(&spec)) affine->bits = Bits(bits);

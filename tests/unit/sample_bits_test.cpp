@@ -118,7 +118,7 @@ TEST_F(SampleSession, GivesBitsToTheSamplesThatMatter) {
   session_.emplace(SessionOptions{.adapt = "sample"});
   session_->begin_step();
   const Kept kept = keep("a", "convolution", "input");
-  EXPECT_TRUE(kept.by_sample);
+  EXPECT_TRUE(kept.has_segment_bits);
   const SiteReport site = session_->report().sites[0];
   EXPECT_EQ(site.codec, "rotated:2");
   ASSERT_TRUE(site.sample_bits);
@@ -168,7 +168,7 @@ TEST_F(SampleSession, SharesWithTheMaskOfARelu) {
 TEST_F(SampleSession, LeavesAloneWhatARuleNames) {
   session_.emplace(SessionOptions{.rules = {{"convolution.*", "rotated:2"}}, .adapt = "sample"});
   session_->begin_step();
-  EXPECT_FALSE(keep("a", "convolution", "input").by_sample);
+  EXPECT_FALSE(keep("a", "convolution", "input").has_segment_bits);
 }
 
 TEST_F(SampleSession, PlansSitesByWhatTheirSamplesLeave) {

@@ -15,7 +15,7 @@ TEST(SegmentBits, TheCapacityHoldsEveryTableOfTheTotal) {
     for (int a = 1; a <= 8; ++a) {
       for (int b = 1; b <= 8; ++b) {
         for (int c = 1; c <= 8; ++c) {
-          const MixedRuns runs{3, run, mixed_capacity(3, run, a + b + c), 8};
+          const SegmentRuns runs{3, run, segment_capacity(3, run, a + b + c), 8};
           ASSERT_LE(runs.words(a) + runs.words(b) + runs.words(c), runs.capacity) << run;
           const SegmentRun first = granted_run(runs, 0, 0, a);
           const SegmentRun second = granted_run(runs, 1, runs.extra(a), b);
@@ -31,21 +31,22 @@ TEST(SegmentBits, TheCapacityHoldsEveryTableOfTheTotal) {
 }
 
 TEST(SegmentBits, TheCapacityIsExactForWholeWordsAndCloseForOthers) {
-  EXPECT_EQ(mixed_capacity(10, 1024, 15), 15 * 32);
-  EXPECT_EQ(mixed_capacity(10, 49, 20), (49 * 20 + 310) / 32);  // 40 words would do for 2 bits each, 40 it is
-  EXPECT_EQ(mixed_capacity(10, 49, 20), 40);
-  EXPECT_EQ(mixed_capacity(1000, 1, 8000), 8000 / 32 + 31 * 1000 / 32);
+  EXPECT_EQ(segment_capacity(10, 1024, 15), 15 * 32);
+  EXPECT_EQ(segment_capacity(10, 49, 20), (49 * 20 + 310) / 32);  // 40 words would do for 2 bits each, 40 it is
+  EXPECT_EQ(segment_capacity(10, 49, 20), 40);
+  EXPECT_EQ(segment_capacity(1000, 1, 8000), 8000 / 32 + 31 * 1000 / 32);
 }
 
 TEST(SegmentBits, WhatIsAskedForIsClampedToWhatTheCodecHas) {
-  const MixedRuns runs{2, 64, mixed_capacity(2, 64, 8), 4};
+  const SegmentRuns runs{2, 64, segment_capacity(2, 64, 8), 4};
   EXPECT_EQ(granted_run(runs, 0, 0, 0).bits, 1);
   EXPECT_EQ(granted_run(runs, 0, 0, 200).bits, 4);
   EXPECT_EQ(granted_run(runs, 1, runs.extra(200), 5).bits, 4);
 }
 
 TEST(SegmentBits, BeyondTheTotalTheFirstGetWhatTheyAskFor) {
-  const MixedRuns runs{4, 64, mixed_capacity(4, 64, 8), 4};  // 8 bits in all: 4 go to everybody, 4 to who comes first
+  const SegmentRuns runs{4, 64, segment_capacity(4, 64, 8),
+                         4};  // 8 bits in all: 4 go to everybody, 4 to who comes first
   std::int64_t extra = 0;
   std::array<SegmentRun, 4> got{};
   for (std::int64_t s = 0; s < 4; ++s) {
@@ -60,7 +61,7 @@ TEST(SegmentBits, BeyondTheTotalTheFirstGetWhatTheyAskFor) {
 TEST(SegmentBits, RunsNeverOverlapNorLeaveTheSection) {
   for (const std::int64_t run : kRuns) {
     for (std::int64_t total = 5; total <= 40; ++total) {
-      const MixedRuns runs{5, run, mixed_capacity(5, run, total), 8};
+      const SegmentRuns runs{5, run, segment_capacity(5, run, total), 8};
       for (int pattern = 0; pattern < 243; ++pattern) {
         std::int64_t extra = 0;
         std::int64_t end = 0;
@@ -79,7 +80,7 @@ TEST(SegmentBits, RunsNeverOverlapNorLeaveTheSection) {
 }
 
 TEST(SegmentBits, StoredRunsStayInsideWhateverIsStored) {
-  const MixedRuns runs{3, 100, mixed_capacity(3, 100, 5), 8};
+  const SegmentRuns runs{3, 100, segment_capacity(3, 100, 5), 8};
   for (const std::int64_t start : {std::int64_t{0}, std::int64_t{5}, runs.capacity, std::int64_t{0xffffffff}}) {
     for (const int bits : {0, 1, 5, 8, 255}) {
       const SegmentRun got = stored_run(runs, start, bits);

@@ -4,8 +4,8 @@
 
 #include "cpu/loops/elements.hpp"
 #include "cpu/loops/groups.hpp"
-#include "cpu/loops/levels.hpp"
 #include "cpu/loops/pack.hpp"
+#include "cpu/loops/uniform.hpp"
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 namespace {
@@ -166,15 +166,11 @@ void decode_bits(const Affine& spec, const codec::DecodeJob& job, math::HashKey 
 }  // namespace
 
 void encode(const Affine& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
-  static constexpr EncodeLoop<Affine> kByBits[] = {encode_bits<1>, encode_bits<2>, encode_bits<3>, encode_bits<4>,
-                                                   encode_bits<5>, encode_bits<6>, encode_bits<7>, encode_bits<8>};
-  kByBits[spec.bits.value - 1](spec, job, key, groups);
+  with_width<Affine::kMostBits>(spec.bits.value, [&]<int Bits>() { encode_bits<Bits>(spec, job, key, groups); });
 }
 
 void decode(const Affine& spec, const codec::DecodeJob& job, math::HashKey key, Range groups) {
-  static constexpr DecodeLoop<Affine> kByBits[] = {decode_bits<1>, decode_bits<2>, decode_bits<3>, decode_bits<4>,
-                                                   decode_bits<5>, decode_bits<6>, decode_bits<7>, decode_bits<8>};
-  kByBits[spec.bits.value - 1](spec, job, key, groups);
+  with_width<Affine::kMostBits>(spec.bits.value, [&]<int Bits>() { decode_bits<Bits>(spec, job, key, groups); });
 }
 
 }  // namespace actzip::cpu::ACTZIP_CPU_LEVEL

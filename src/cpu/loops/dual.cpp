@@ -4,8 +4,8 @@
 
 #include "cpu/loops/elements.hpp"
 #include "cpu/loops/groups.hpp"
-#include "cpu/loops/levels.hpp"
 #include "cpu/loops/pack.hpp"
+#include "cpu/loops/uniform.hpp"
 #include "format/dual.hpp"
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
@@ -281,15 +281,11 @@ void measure(const Dual& spec, const codec::EncodeJob& job, Range samples, float
 }
 
 void encode(const Dual& spec, const codec::EncodeJob& job, math::HashKey key, Range blocks) {
-  static constexpr EncodeLoop<Dual> kByBits[] = {encode_bits<1>, encode_bits<2>, encode_bits<3>, encode_bits<4>,
-                                                 encode_bits<5>, encode_bits<6>, encode_bits<7>, encode_bits<8>};
-  kByBits[spec.bits.value - 1](spec, job, key, blocks);
+  with_width<Dual::kMostBits>(spec.bits.value, [&]<int Bits>() { encode_bits<Bits>(spec, job, key, blocks); });
 }
 
 void decode(const Dual& spec, const codec::DecodeJob& job, math::HashKey key, Range blocks) {
-  static constexpr DecodeLoop<Dual> kByBits[] = {decode_bits<1>, decode_bits<2>, decode_bits<3>, decode_bits<4>,
-                                                 decode_bits<5>, decode_bits<6>, decode_bits<7>, decode_bits<8>};
-  kByBits[spec.bits.value - 1](spec, job, key, blocks);
+  with_width<Dual::kMostBits>(spec.bits.value, [&]<int Bits>() { decode_bits<Bits>(spec, job, key, blocks); });
 }
 
 }  // namespace actzip::cpu::ACTZIP_CPU_LEVEL

@@ -102,7 +102,7 @@ inline void narrow(const float* from, std::int64_t count, Storage<Type>* to, std
 template <class T>
 class Reader {
  public:
-  Reader(const codec::Elements<const void*>& src, std::int64_t first)
+  Reader(const codec::ElementView<const void*>& src, std::int64_t first)
       : data_(static_cast<const T*>(src.data)), dense_(src.order.dense()), cursor_(src.order, first) {}
 
   /// The next `count` elements; they stay where they are if they are dense, otherwise they go to `buffer`.
@@ -130,7 +130,7 @@ class Reader {
 template <class T>
 class Writer {
  public:
-  Writer(const codec::Elements<void*>& dst, std::int64_t first)
+  Writer(const codec::ElementView<void*>& dst, std::int64_t first)
       : data_(static_cast<T*>(dst.data)), cursor_(dst.order, first) {}
 
   void write(const T* values, std::int64_t count) {
@@ -153,7 +153,7 @@ class Writer {
 /// Reads elements as floats, on from element `first`, piece by piece.
 class FloatReader {
  public:
-  FloatReader(const codec::Elements<const void*>& src, std::int64_t first)
+  FloatReader(const codec::ElementView<const void*>& src, std::int64_t first)
       : data_(src.data),
         dtype_(src.dtype),
         in_place_(src.dtype == DType::f32 && src.order.dense()),
@@ -197,7 +197,7 @@ inline constexpr std::int64_t kPastCacheBytes = std::int64_t{16} << 20;
 template <Narrowing Beyond = Narrowing::saturated>
 class FloatWriter {
  public:
-  FloatWriter(const codec::Elements<void*>& dst, std::int64_t first)
+  FloatWriter(const codec::ElementView<void*>& dst, std::int64_t first)
       : data_(dst.data),
         dtype_(dst.dtype),
         dense_(dst.order.dense()),

@@ -53,6 +53,15 @@ inline std::int64_t mask_offset(const format::Geometry& geometry, const format::
   return sections.mask + 4 * range.segment * sections.mask_words + range.number * geometry.group / 8;
 }
 
+/// body.operator()<Bits>() for a width of 1 to Most: that of dispatch.hpp would be shared between instruction sets.
+template <int Most, class Body>
+void with_width(int bits, Body body) {
+  if constexpr (Most > 1) {
+    if (bits < Most) return with_width<Most - 1>(bits, body);
+  }
+  body.template operator()<Most>();
+}
+
 constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace actzip::cpu::ACTZIP_CPU_LEVEL

@@ -168,7 +168,7 @@ __attribute__((flatten)) Stats quantize(const Transformed<Group>& group, StatsTy
 /// The values of the codes, for lookup().
 template <int Bits>
 struct Values {
-  float of_code[Bits == 4 ? 16 : 8] = {};
+  float of_code[Bits < 4 ? 8 : 1 << Bits] = {};
   constexpr Values() {
     for (int i = 0; i < math::kLevelCount<Bits>; ++i) {
       of_code[i] = math::level<Bits>(i);
@@ -276,14 +276,12 @@ void decode_bits(const Rotated& spec, const codec::DecodeJob& job, math::HashKey
 }  // namespace
 
 void encode(const Rotated& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
-  static constexpr EncodeLoop<Rotated> kByBits[] = {encode_bits<1>, encode_bits<2>, encode_bits<3>, encode_bits<4>};
-  kByBits[spec.bits.value - 1](spec, job, key, groups);
+  with_width<Rotated::kMostBits>(spec.bits.value, [&]<int Bits>() { encode_bits<Bits>(spec, job, key, groups); });
 }
 
 void decode(const Rotated& spec, const codec::DecodeJob& job, math::HashKey key, Range groups) {
   if (job.dst.dtype == DType::boolean) return decode_plane(job, groups);
-  static constexpr DecodeLoop<Rotated> kByBits[] = {decode_bits<1>, decode_bits<2>, decode_bits<3>, decode_bits<4>};
-  kByBits[spec.bits.value - 1](spec, job, key, groups);
+  with_width<Rotated::kMostBits>(spec.bits.value, [&]<int Bits>() { decode_bits<Bits>(spec, job, key, groups); });
 }
 
 }  // namespace actzip::cpu::ACTZIP_CPU_LEVEL

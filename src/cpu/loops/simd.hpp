@@ -160,12 +160,15 @@ inline Floats negate_where(std::uint32_t bits, Floats x) {
   return Floats(_mm512_mask_xor_ps(__m512(x), static_cast<__mmask16>(bits), __m512(x), minus));
 }
 
-/// table[index], for indices below `Count`.
+/// table[index], for indices below `Count`: 8, 16 or more.
 template <int Count>
 inline Floats lookup(const float (&table)[Count], Words index) {
-  static_assert(Count == 8 || Count == 16);
-  if constexpr (Count == 16) return Floats(_mm512_permutexvar_ps(__m512i(index), _mm512_loadu_ps(table)));
-  return Floats(_mm512_permutexvar_ps(__m512i(index), _mm512_broadcast_f32x8(_mm256_loadu_ps(table))));
+  const auto from = [&](__m512 part) { return Floats(_mm512_permutexvar_ps(__m512i(index), part)); };
+  if constexpr (Count == 8) return from(_mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
+  Floats found = from(_mm512_loadu_ps(table));
+  for (int i = 16; i < Count; i += 16)
+    found = index < static_cast<std::uint32_t>(i) ? found : from(_mm512_loadu_ps(table + i));
+  return found;
 }
 
 /// Keeps the compiler from narrowing straight into memory, which some machines do many times slower than in two steps.
@@ -278,11 +281,12 @@ inline Floats negate_where(std::uint32_t bits, Floats x) {
 
 template <int Count>
 inline Floats lookup(const float (&table)[Count], Words index) {
-  static_assert(Count == 8 || Count == 16);
-  const Floats low = Floats(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), __m256i(index)));
-  if constexpr (Count == 8) return low;
-  const Floats high = Floats(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table + Count - 8), __m256i(index)));
-  return index < 8U ? low : high;
+  const auto from = [&](const float* part) {
+    return Floats(_mm256_permutevar8x32_ps(_mm256_loadu_ps(part), __m256i(index)));
+  };
+  Floats found = from(table);
+  for (int i = 8; i < Count; i += 8) found = index < static_cast<std::uint32_t>(i) ? found : from(table + i);
+  return found;
 }
 
 inline Words load_bytes(const std::uint8_t* address) {

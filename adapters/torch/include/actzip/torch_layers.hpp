@@ -89,22 +89,24 @@ Result linear(const Layer& layer, const at::Tensor& input, const at::Tensor& wei
 Result embedding(const Layer& layer, const at::Tensor& weight, const at::Tensor& indices, std::int64_t padding_idx,
                  bool scale_grad_by_freq, bool sparse);
 
-struct Affine {  ///< what a norm applies afterwards
+struct NormWeights {  ///< what a norm applies afterwards
   at::Tensor weight, bias;
 };
 struct Running {  ///< statistics of a batch norm; undefined if it has none
   at::Tensor mean, var;
   double momentum = 0.1;
 };
-Result batch_norm(const Layer& layer, const at::Tensor& input, const Affine& affine, const Running& running,
+Result batch_norm(const Layer& layer, const at::Tensor& input, const NormWeights& affine, const Running& running,
                   bool training, double eps);
 /// Gives the rows of all processes for one row: [world, columns]. Sums of the results are what is needed of it.
 using Gather = std::function<at::Tensor(const at::Tensor& row)>;
 /// A batch norm over the batches of all processes, in training.
-Result sync_batch_norm(const Layer& layer, const at::Tensor& input, const Affine& affine, const Running& running,
+Result sync_batch_norm(const Layer& layer, const at::Tensor& input, const NormWeights& affine, const Running& running,
                        double eps, const Gather& gather);
-Result layer_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef shape, const Affine& affine, double eps);
-Result group_norm(const Layer& layer, const at::Tensor& input, std::int64_t groups, const Affine& affine, double eps);
+Result layer_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef shape, const NormWeights& affine,
+                  double eps);
+Result group_norm(const Layer& layer, const at::Tensor& input, std::int64_t groups, const NormWeights& affine,
+                  double eps);
 Result rms_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& weight,
                 std::optional<double> eps);
 

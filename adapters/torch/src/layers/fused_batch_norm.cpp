@@ -68,7 +68,7 @@ at::Tensor FusedNorm::result(const at::Tensor& normal) const {
   return at::addcmul(along(1), normal, along(0));
 }
 
-NormalizingEncoder::NormalizingEncoder(const at::Tensor& input, const Affine& affine, const Running& running,
+NormalizingEncoder::NormalizingEncoder(const at::Tensor& input, const NormWeights& affine, const Running& running,
                                        double eps, bool with_signs)
     : input_(input), affine_(affine), running_(running), eps_(eps), with_signs_(with_signs) {}
 
@@ -100,7 +100,7 @@ bool NormalizingEncoder::encode(const CodecSpec& spec, ByteSpan dst, Seed seed, 
   return true;
 }
 
-FusedBatchNormNode::FusedBatchNormNode(const at::Tensor& like, const Affine& affine, double eps)
+FusedBatchNormNode::FusedBatchNormNode(const at::Tensor& like, const NormWeights& affine, double eps)
     : LayerNode("ActzipBatchNorm"),
       weight_(affine.weight),
       sizes_(like.sizes().vec()),

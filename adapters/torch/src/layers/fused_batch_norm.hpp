@@ -31,7 +31,7 @@ struct FusedNorm {
 class NormalizingEncoder final : public Encoder {
  public:
   /// `with_signs`: also makes the plane of what is above 0, for a ReLU that follows.
-  NormalizingEncoder(const at::Tensor& input, const Affine& affine, const Running& running, double eps,
+  NormalizingEncoder(const at::Tensor& input, const NormWeights& affine, const Running& running, double eps,
                      bool with_signs);
 
   bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override;
@@ -43,7 +43,7 @@ class NormalizingEncoder final : public Encoder {
 
  private:
   const at::Tensor& input_;
-  const Affine& affine_;
+  const NormWeights& affine_;
   const Running& running_;
   double eps_;
   bool with_signs_;
@@ -52,7 +52,7 @@ class NormalizingEncoder final : public Encoder {
 /// A batch norm, perhaps with a ReLU that took its result's place.
 class FusedBatchNormNode final : public LayerNode {
  public:
-  FusedBatchNormNode(const at::Tensor& like, const Affine& affine, double eps);
+  FusedBatchNormNode(const at::Tensor& like, const NormWeights& affine, double eps);
   /// The same with a ReLU behind it, of which only the mask is missing.
   explicit FusedBatchNormNode(const FusedBatchNormNode& norm);
 

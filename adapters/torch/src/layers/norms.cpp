@@ -43,7 +43,7 @@ void offer_recipe(LayerNode& node, const at::Tensor& result, Recipe recipe) {
 }
 
 /// What was computed while it was kept.
-at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const Affine& affine, double eps,
+at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const NormWeights& affine, double eps,
                             NormalizingEncoder computed, const Packed& kept) {
   const auto node = make_node<FusedBatchNormNode>(input, affine, eps);
   node->input = kept;
@@ -58,7 +58,7 @@ at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const Aff
 
 class BatchNormNode final : public LayerNode {
  public:
-  BatchNormNode(const at::Tensor& input, const Affine& affine, const Running& running, bool training, double eps)
+  BatchNormNode(const at::Tensor& input, const NormWeights& affine, const Running& running, bool training, double eps)
       : LayerNode("ActzipBatchNorm"),
         weight_(affine.weight),
         running_mean_(running.mean),
@@ -192,7 +192,7 @@ class SyncBatchNormNode final : public LayerNode {
 template <class Function>
 class RowNormNode final : public LayerNode {
  public:
-  RowNormNode(const char* name, const Affine& affine, Function function)
+  RowNormNode(const char* name, const NormWeights& affine, Function function)
       : LayerNode(name), weight_(affine.weight), bias_(affine.bias), function_(std::move(function)) {}
 
   Packed input;
@@ -220,7 +220,7 @@ class RowNormNode final : public LayerNode {
 };
 
 template <class Function>
-auto row_norm_node(const char* name, const Affine& affine, Function function) {
+auto row_norm_node(const char* name, const NormWeights& affine, Function function) {
   return make_node<RowNormNode<Function>>(name, affine, std::move(function));
 }
 
@@ -240,7 +240,7 @@ variable_list rms_norm_gradients(const at::Tensor& gradient, const at::Tensor& i
 
 }  // namespace
 
-Result batch_norm(const Layer& layer, const at::Tensor& input, const Affine& affine, const Running& running,
+Result batch_norm(const Layer& layer, const at::Tensor& input, const NormWeights& affine, const Running& running,
                   bool training, double eps) {
   Forward forward(layer, {input, affine.weight, affine.bias});
   if (!forward.keeps() || input.dim() < 2 || (training && input.numel() == input.size(1))) return std::nullopt;
@@ -270,7 +270,7 @@ Result batch_norm(const Layer& layer, const at::Tensor& input, const Affine& aff
   return result;
 }
 
-Result sync_batch_norm(const Layer& layer, const at::Tensor& input, const Affine& affine, const Running& running,
+Result sync_batch_norm(const Layer& layer, const at::Tensor& input, const NormWeights& affine, const Running& running,
                        double eps, const Gather& gather) {
   Forward forward(layer, {input, affine.weight, affine.bias});
   const bool needs_any = needs_gradient(input) || needs_gradient(affine.weight) || needs_gradient(affine.bias);
@@ -298,17 +298,17 @@ Result sync_batch_norm(const Layer& layer, const at::Tensor& input, const Affine
   return result;
 }
 
-Result layer_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef shape, const Affine& affine,
+Result layer_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef shape, const NormWeights& affine,
                   double eps) {
   Forward forward(layer, {input, affine.weight, affine.bias});
   if (!forward.keeps()) return std::nullopt;
   const at::Tensor x = raised_on_cuda(input);
-  const Affine own = {affine.weight.defined() ? raised_on_cuda(affine.weight) : affine.weight,
-                      affine.bias.defined() ? raised_on_cuda(affine.bias) : affine.bias};
+  const NormWeights own = {affine.weight.defined() ? raised_on_cuda(affine.weight) : affine.weight,
+                           affine.bias.defined() ? raised_on_cuda(affine.bias) : affine.bias};
   const auto node = row_norm_node(
       "ActzipLayerNorm", own,
       [sizes = shape.vec()](const at::Tensor& gradient, const at::Tensor& values, const at::Tensor& mean,
-                            const at::Tensor& rstd, const Affine& now, std::array<bool, 3> mask) -> variable_list {
+                            const at::Tensor& rstd, const NormWeights& now, std::array<bool, 3> mask) -> variable_list {
         auto [for_input, for_weight, for_bias] =
             at::native_layer_norm_backward(gradient, values, sizes, mean, rstd, now.weight, now.bias, mask);
         return {for_input, for_weight, for_bias};
@@ -325,19 +325,20 @@ Result layer_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef s
   return result;
 }
 
-Result group_norm(const Layer& layer, const at::Tensor& input, std::int64_t groups, const Affine& affine, double eps) {
+Result group_norm(const Layer& layer, const at::Tensor& input, std::int64_t groups, const NormWeights& affine,
+                  double eps) {
   Forward forward(layer, {input, affine.weight, affine.bias});
   if (!forward.keeps() || input.dim() < 2 || input.size(1) % groups != 0) return std::nullopt;
   const at::Tensor raised = raised_on_cuda(input);
-  const Affine own = {affine.weight.defined() ? raised_on_cuda(affine.weight) : affine.weight,
-                      affine.bias.defined() ? raised_on_cuda(affine.bias) : affine.bias};
+  const NormWeights own = {affine.weight.defined() ? raised_on_cuda(affine.weight) : affine.weight,
+                           affine.bias.defined() ? raised_on_cuda(affine.bias) : affine.bias};
   const std::int64_t rows = input.size(0);
   const std::int64_t channels = input.size(1);
   const std::int64_t pixels = input.numel() / (rows * channels);
   const auto node =
       row_norm_node("ActzipGroupNorm", own,
                     [=](const at::Tensor& gradient, const at::Tensor& values, const at::Tensor& mean,
-                        const at::Tensor& rstd, const Affine& now, std::array<bool, 3> mask) -> variable_list {
+                        const at::Tensor& rstd, const NormWeights& now, std::array<bool, 3> mask) -> variable_list {
                       auto [for_input, for_weight, for_bias] =
                           at::native_group_norm_backward(gradient.contiguous(values.suggest_memory_format()), values,
                                                          mean, rstd, now.weight, rows, channels, pixels, groups, mask);
@@ -368,7 +369,7 @@ Result rms_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef sha
   const auto node = row_norm_node(
       "ActzipRmsNorm", {own, {}},
       [sizes = shape.vec()](const at::Tensor& gradient, const at::Tensor& values, const at::Tensor& /*mean*/,
-                            const at::Tensor& rstd, const Affine& now, std::array<bool, 3> mask) -> variable_list {
+                            const at::Tensor& rstd, const NormWeights& now, std::array<bool, 3> mask) -> variable_list {
         if (!values.is_cuda()) {
           return rms_norm_gradients(gradient, values, rstd, now.weight, static_cast<std::int64_t>(sizes.size()));
         }

@@ -279,7 +279,7 @@ Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& t
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   packed.site_ = place.id;
-  if (packed.kept_.by_sample && !session_.is_trial()) samples->watch(tensor);
+  if (packed.kept_.has_segment_bits && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
     return packed;

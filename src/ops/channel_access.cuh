@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "codec/batch_norm_job.hpp"
 #include "cuda/chunk.cuh"
 #include "cuda/rotated_decode.cuh"
 #include "cuda/values.cuh"
+#include "ops/job.hpp"
 
 namespace actzip::cuda {
 
@@ -114,7 +114,7 @@ template <DType Type>
 template <DType Type>
 class NormalizingSource : public DenseAccess<Storage<Type>> {
  public:
-  NormalizingSource(const void* x, const codec::NormalizedJob& job)
+  NormalizingSource(const void* x, const ops::NormalizedJob& job)
       : DenseAccess<Storage<Type>>(x, {}),
         y_(job.y, {}),
         channels_(job.channels),
@@ -198,7 +198,7 @@ struct OutputMap {
 /// The gradient of the input: a multiple of the output's, one of the value that was encoded, and a constant.
 struct GradientMap {
   const void* y_gradient;
-  codec::GradientNumbers numbers;
+  ops::GradientNumbers numbers;
 
   template <DType Type>
   [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,

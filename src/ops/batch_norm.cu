@@ -2,15 +2,13 @@
 // while it decodes, then decodes again into the gradient: reading 2 bits twice costs less than 16 once.
 #include <cstdint>
 
-#include "cuda/batch_norm.hpp"
-#include "cuda/channel_sums.cuh"
 #include "cuda/rotated_kernels.cuh"
 #include "dispatch.hpp"
+#include "ops/backend.hpp"
+#include "ops/channel_sums.cuh"
 
 namespace actzip::cuda {
 namespace {
-
-constexpr int kGroup = 256;
 
 /// Of the input and of its square, both less the first row, which is near enough to the mean that little cancels.
 template <DType Type>
@@ -82,21 +80,21 @@ struct GradientSums {
   __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t /*phase*/) const {
     Chunk<Storage<Type>> gradients[kBlocks] = {};
     std::uint32_t masks[kBlocks];
-    EncodedChunk in[kBlocks] = {};
-    const TileCodes<Bits, true> codes(buffer, kGroup, tile, lane);
+    EncodedChunk<Bits> in[kBlocks] = {};
+    const TileCodes<Bits, true> codes(buffer, ops::kGroup, tile, lane);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const std::int64_t first = tile * kTile + b * kBlock + lane * kChunk;
       masks[b] = 0xffU;
       if (slot_exists<false>(buffer.geometry, tile, b, lane)) {
-        in[b].codes = static_cast<std::uint32_t>(load_codes<Bits>(codes.at(b), Bits));
+        in[b].codes = static_cast<EightCodes<Bits>>(load_codes<Bits>(codes.at(b), Bits));
         in[b].stats = load_stats(buffer.stats_section, tile * kBlocks + b, buffer.stats);
       }
       if (first >= buffer.geometry.elems) continue;
       gradients[b] = load_whole<Type>(y_gradient, first);
       if (positive != nullptr) masks[b] = static_cast<std::uint32_t>(positive[first >> 3]);
     }
-    const Rotation<HalfHadamard> rotation(seed.key(), tile, lane, kGroup);
+    const Rotation<HalfHadamard> rotation(seed.key(), tile, lane, ops::kGroup);
     const LevelTable<Bits> table;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -120,7 +118,7 @@ struct GradientSums {
 struct FinishGradient {
   NormValues values;
   Normalization norm;
-  codec::GradientNumbers numbers;
+  ops::GradientNumbers numbers;
   float inverse_rows;
   float* weight;
   float* bias;
@@ -140,16 +138,14 @@ struct FinishGradient {
 };
 
 template <DType Type, int Bits, class Map>
-void decode_mapped(const Rotated& spec, const codec::DenormalizedJob& job, const Map& map) {
+void decode_mapped(const Rotated& spec, const ops::DenormalizedJob& job, const Map& map) {
   using Target = MappedTarget<Type, Map>;
-  launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.decode.geometry), *job.decode.stream,
+  launch(rotated_decode_kernel<Type, Bits, ops::kGroup, Target>, tile_count(job.decode.geometry), *job.decode.stream,
          rotated_buffer(spec, job.decode, job.decode.src), Target(job.decode.dst.data, job.channels, map, job.positive),
          KernelSeed(job.decode.seed));
 }
 
 }  // namespace
-
-bool has_batch_norm() noexcept { return true; }
 
 void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParameters& parameters, float* norm,
                    float* workspace, const Stream& stream) {
@@ -157,37 +153,36 @@ void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParam
     const InputSums<Type> source{x, shape.elems(), Channels(shape.channels)};
     const FinishInput<Type> finish{static_cast<const Storage<Type>*>(x), parameters, static_cast<float>(shape.rows),
                                    static_cast<std::uint32_t>(shape.channels), norm};
-    sum_channels(source, finish, codec::ChannelSums(shape), workspace, stream);
+    sum_channels(source, finish, ops::ChannelSums(shape), workspace, stream);
   });
 }
 
-void encode_normalized(const Rotated& spec, const codec::NormalizedJob& job) {
+void encode_normalized(const Rotated& spec, const ops::NormalizedJob& job) {
   const codec::EncodeJob& encode = job.encode;
-  with_type_and_bits<format::kMaxRotatedBits>(encode.src.dtype, spec.bits, [&]<DType Type, int Bits>() {
+  with_type_and_bits(encode.src.dtype, spec, [&]<DType Type, int Bits>() {
     using Source = NormalizingSource<Type>;
-    launch(rotated_encode_kernel<Type, Bits, kGroup, Source>, tile_count(encode.geometry), *encode.stream,
+    launch(rotated_encode_kernel<Type, Bits, ops::kGroup, Source>, tile_count(encode.geometry), *encode.stream,
            Source(encode.src.data, job), rotated_buffer(spec, encode, encode.dst), KernelSeed(encode.seed),
            Padding(encode.dst, encode.sections));
   });
 }
 
-void decode_normalized(const Rotated& spec, const codec::DenormalizedJob& job) {
-  with_type_and_bits<format::kMaxRotatedBits>(job.decode.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
-    decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm});
-  });
+void decode_normalized(const Rotated& spec, const ops::DenormalizedJob& job) {
+  with_type_and_bits(job.decode.dst.dtype, spec,
+                     [&]<DType Type, int Bits>() { decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm}); });
 }
 
-void batch_norm_backward(const Rotated& spec, const codec::DenormalizedJob& job, NormValues values,
+void batch_norm_backward(const Rotated& spec, const ops::DenormalizedJob& job, NormValues values,
                          const BatchNormGradients& gradients, float* workspace) {
   const codec::DecodeJob& decode = job.decode;
   const ChannelRows shape{decode.geometry.elems / job.channels, job.channels, decode.dst.dtype};
-  const codec::GradientNumbers numbers(workspace, job.channels);
+  const ops::GradientNumbers numbers(workspace, job.channels);
   const FinishGradient finish{values,           job.norm,      numbers, 1.0F / static_cast<float>(shape.rows),
                               gradients.weight, gradients.bias};
-  with_type_and_bits<format::kMaxRotatedBits>(shape.dtype, spec.bits, [&]<DType Type, int Bits>() {
+  with_type_and_bits(shape.dtype, spec, [&]<DType Type, int Bits>() {
     const GradientSums<Type, Bits> source{rotated_buffer(spec, decode, decode.src), KernelSeed(decode.seed),
                                           gradients.y, job.positive};
-    sum_channels(source, finish, codec::ChannelSums(shape), workspace + codec::GradientNumbers::kCount * job.channels,
+    sum_channels(source, finish, ops::ChannelSums(shape), workspace + ops::GradientNumbers::kCount * job.channels,
                  *decode.stream);
     decode_mapped<Type, Bits>(spec, job, GradientMap{gradients.y, numbers});
   });

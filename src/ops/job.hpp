@@ -1,14 +1,27 @@
-// What the codec layer hands to a backend for a batch norm: everything is validated. Where numbers of channels lie.
+// What fused operators hand to their kernels: everything is validated. Where numbers of channels lie.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "actzip/activation.hpp"
 #include "actzip/batch_norm.hpp"
 #include "codec/job.hpp"
 #include "format/geometry.hpp"
 
-namespace actzip::codec {
+namespace actzip::ops {
+
+/// Fused operators take `rotated` in groups of so many.
+inline constexpr int kGroup = 256;
+
+/// A gradient behind a mask.
+struct MaskedGradientJob {
+  Elements elements;
+  const std::byte* mask;  ///< one bit an element
+  const void* y_gradient;
+  void* x_gradient;
+  const Stream* stream;
+};
 
 /// The three numbers of each channel by which the gradient of the input is made.
 struct GradientNumbers {
@@ -24,7 +37,7 @@ struct GradientNumbers {
 
 /// An encoding whose source is a batch norm's input.
 struct NormalizedJob {
-  EncodeJob encode;
+  codec::EncodeJob encode;
   std::int64_t channels;
   Normalization norm;
   void* y;
@@ -33,7 +46,7 @@ struct NormalizedJob {
 
 /// A decoding of a batch norm's input, whose target is its output or the gradient of the input.
 struct DenormalizedJob {
-  DecodeJob decode;
+  codec::DecodeJob decode;
   std::int64_t channels;
   Normalization norm;
   const std::byte* positive;  ///< or null
@@ -67,4 +80,4 @@ struct ChannelSums {
   static constexpr std::int64_t kTilesOfWarp = 4;  ///< fewer are not worth a block's end
 };
 
-}  // namespace actzip::codec
+}  // namespace actzip::ops

@@ -5,23 +5,21 @@
 
 #include "actzip/codec.hpp"
 #include "actzip/row_norm.hpp"
-#include "codec/batch_norm_job.hpp"
-#include "codec/fused.hpp"
-#include "codec/message.hpp"
-#include "cuda/batch_norm.hpp"
+#include "ops/backend.hpp"
+#include "ops/fused.hpp"
+#include "ops/job.hpp"
 
 namespace actzip {
 
 namespace {
 
-using codec::check_bytes;
-using codec::check_pointer;
 using codec::fail;
+using ops::check_bytes;
+using ops::check_pointer;
 
 constexpr std::int64_t kChannelStep = 8;
 constexpr std::int64_t kMostChannels = 32768;
 constexpr std::int64_t kElemLimit = std::int64_t{1} << 32;
-constexpr int kNormGroup = 256;
 
 const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const ChannelRows& shape,
                            const Stream& stream) {
@@ -29,7 +27,7 @@ const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const C
     fail(ErrorCode::invalid_spec,
          "{}: {} rows of {} channels of {} as '{}' (allowed: rotated in groups of {} without a mask plane, on CUDA, "
          "multiples of {} channels up to {}, below {} elements of f32, f16 or bf16)",
-         call, shape.rows, shape.channels, to_string(shape.dtype), to_string(spec), kNormGroup, kChannelStep,
+         call, shape.rows, shape.channels, to_string(shape.dtype), to_string(spec), ops::kGroup, kChannelStep,
          kMostChannels, kElemLimit);
   }
   return std::get<Rotated>(spec);
@@ -37,8 +35,8 @@ const Rotated& check_shape(std::string_view call, const CodecSpec& spec, const C
 
 codec::DecodeJob decode_job(std::string_view call, const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src,
                             void* dst, Seed seed, const Stream& stream) {
-  return codec::decode_run(call, check_shape(call, spec, shape, stream), shape.dtype, shape.elems(), src, dst, seed,
-                           stream);
+  return ops::decode_run(call, check_shape(call, spec, shape, stream), shape.dtype, shape.elems(), src, dst, seed,
+                         stream);
 }
 
 /// The numbers that each of its users needs.
@@ -57,16 +55,13 @@ void check_affine(std::string_view call, const Normalization& norm) {
 }  // namespace
 
 bool can_fuse_batch_norm(const CodecSpec& spec, const ChannelRows& shape, Device device) {
-  const auto* rotated = std::get_if<Rotated>(&spec);
-  const bool is_float = shape.dtype == DType::f32 || shape.dtype == DType::f16 || shape.dtype == DType::bf16;
-  return device.kind == DeviceKind::cuda && cuda::has_batch_norm() && rotated != nullptr && !rotated->mask_plane &&
-         rotated->group == GroupSize(kNormGroup) && is_float && shape.rows > 0 && shape.channels > 0 &&
+  return ops::takes(spec, shape.dtype, device) && shape.rows > 0 && shape.channels > 0 &&
          shape.channels % kChannelStep == 0 && shape.channels <= kMostChannels &&
          shape.rows < kElemLimit / shape.channels;
 }
 
 std::size_t batch_norm_workspace_bytes(const ChannelRows& shape) {
-  const std::int64_t numbers = codec::GradientNumbers::kCount * shape.channels + codec::ChannelSums(shape).floats();
+  const std::int64_t numbers = ops::GradientNumbers::kCount * shape.channels + ops::ChannelSums(shape).floats();
   return static_cast<std::size_t>(numbers) * sizeof(float);
 }
 
@@ -88,12 +83,12 @@ void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const vo
   const Rotated& rotated = check_shape(kCall, spec, shape, stream);
   check_pointer(kCall, "y", y);
   check_affine(kCall, norm);
-  cuda::encode_normalized(
-      rotated, {.encode = codec::encode_run(kCall, rotated, shape.dtype, shape.elems(), x, dst, seed, stream),
-                .channels = shape.channels,
-                .norm = norm,
-                .y = y,
-                .positive = positive});
+  cuda::encode_normalized(rotated,
+                          {.encode = ops::encode_run(kCall, rotated, shape.dtype, shape.elems(), x, dst, seed, stream),
+                           .channels = shape.channels,
+                           .norm = norm,
+                           .y = y,
+                           .positive = positive});
 }
 
 void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, const Normalization& norm,

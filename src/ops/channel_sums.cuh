@@ -5,13 +5,13 @@
 
 #include <cstdint>
 
-#include "cuda/channel_access.cuh"
 #include "cuda/rotated_tile.cuh"
+#include "ops/channel_access.cuh"
 
 namespace actzip::cuda {
 
 inline constexpr int kWarps = kThreads / kWarp;
-static_assert(kWarps == codec::ChannelSums::kWarps && kTile == codec::ChannelSums::kTile);
+static_assert(kWarps == ops::ChannelSums::kWarps && kTile == ops::ChannelSums::kTile);
 
 /// The sums of a lane: two for each of its numbers in a tile.
 struct LaneSums {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kWarp* kFinishRows)
 
 /// Both kernels, one behind the other. `workspace` has plan.floats().
 template <class Source, class Finish>
-void sum_channels(const Source& source, const Finish& finish, const codec::ChannelSums& plan, float* workspace,
+void sum_channels(const Source& source, const Finish& finish, const ops::ChannelSums& plan, float* workspace,
                   const Stream& stream) {
   const Channels channels(plan.channels);
   launch_blocks(channel_sums_kernel<Source>, plan.blocks, kThreads, stream, source, plan.tiles, channels, workspace);

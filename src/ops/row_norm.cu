@@ -1,15 +1,13 @@
 // Norms of rows on CUDA: a decoding into their result.
 #include <cstdint>
 
-#include "cuda/batch_norm.hpp"
-#include "cuda/channel_access.cuh"
 #include "cuda/rotated_kernels.cuh"
 #include "dispatch.hpp"
+#include "ops/backend.hpp"
+#include "ops/channel_access.cuh"
 
 namespace actzip::cuda {
 namespace {
-
-constexpr int kGroup = 256;
 
 struct RowMap {
   RowNorm norm;
@@ -53,9 +51,9 @@ struct RowMap {
 
 void decode_row_normalized(const Rotated& spec, const codec::DecodeJob& job, std::int64_t channels,
                            const RowNorm& norm) {
-  with_type_and_bits<format::kMaxRotatedBits>(job.dst.dtype, spec.bits, [&]<DType Type, int Bits>() {
+  with_type_and_bits(job.dst.dtype, spec, [&]<DType Type, int Bits>() {
     using Target = MappedTarget<Type, RowMap>;
-    launch(rotated_decode_kernel<Type, Bits, kGroup, Target>, tile_count(job.geometry), *job.stream,
+    launch(rotated_decode_kernel<Type, Bits, ops::kGroup, Target>, tile_count(job.geometry), *job.stream,
            rotated_buffer(spec, job, job.src), Target(job.dst.data, channels, RowMap{norm}, nullptr),
            KernelSeed(job.seed));
   });

@@ -1,35 +1,47 @@
-// What operators that encode and decode in passes of their own have in common: `rotated` over a run of elements.
+// What fused operators have in common: `rotated` over a run of elements.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <variant>
 
 #include "actzip/codec.hpp"
 #include "codec/job.hpp"
 #include "codec/message.hpp"
 #include "format/geometry.hpp"
+#include "ops/backend.hpp"
 
-namespace actzip::codec {
+namespace actzip::ops {
 
 inline void check_pointer(std::string_view call, std::string_view what, const void* data) {
   constexpr std::size_t kAlignment = 16;
   if (data != nullptr && reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0) return;
-  fail(ErrorCode::misaligned, "{}: {} at {} (allowed: a multiple of {}, not null)", call, what, data, kAlignment);
+  codec::fail(ErrorCode::misaligned, "{}: {} at {} (allowed: a multiple of {}, not null)", call, what, data,
+              kAlignment);
 }
 
 inline void check_bytes(std::string_view call, std::string_view what, ConstByteSpan bytes, std::size_t needed) {
   if (bytes.size != needed) {
-    fail(ErrorCode::wrong_size, "{}: {} has {} bytes (allowed: {})", call, what, bytes.size, needed);
+    codec::fail(ErrorCode::wrong_size, "{}: {} has {} bytes (allowed: {})", call, what, bytes.size, needed);
   }
   if (needed > 0) check_pointer(call, what, bytes.data);
+}
+
+inline bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
+
+/// Whether kernels take what is encoded so, and elements of this type.
+inline bool takes(const CodecSpec& spec, DType dtype, Device device) {
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  return device.kind == DeviceKind::cuda && cuda::has_fused_operators() && rotated != nullptr && !rotated->mask_plane &&
+         rotated->group == GroupSize(kGroup) && is_float(dtype);
 }
 
 inline format::ElementOrder run_of(std::int64_t elems) { return format::element_order(Shape::contiguous({elems})); }
 
 /// An encoding of `elems` elements from `x` on.
-inline EncodeJob encode_run(std::string_view call, const Rotated& spec, DType dtype, std::int64_t elems, const void* x,
-                            ByteSpan dst, Seed seed, const Stream& stream) {
+inline codec::EncodeJob encode_run(std::string_view call, const Rotated& spec, DType dtype, std::int64_t elems,
+                                   const void* x, ByteSpan dst, Seed seed, const Stream& stream) {
   check_bytes(call, "dst", dst, encoded_bytes(spec, dtype, elems));
   check_pointer(call, "x", x);
   const format::Geometry geometry = format::geometry(spec, elems, Segments{});
@@ -44,8 +56,8 @@ inline EncodeJob encode_run(std::string_view call, const Rotated& spec, DType dt
 }
 
 /// A decoding of them.
-inline DecodeJob decode_run(std::string_view call, const Rotated& spec, DType dtype, std::int64_t elems,
-                            ConstByteSpan src, void* dst, Seed seed, const Stream& stream) {
+inline codec::DecodeJob decode_run(std::string_view call, const Rotated& spec, DType dtype, std::int64_t elems,
+                                   ConstByteSpan src, void* dst, Seed seed, const Stream& stream) {
   check_bytes(call, "src", src, encoded_bytes(spec, dtype, elems));
   check_pointer(call, "the result", dst);
   const format::Geometry geometry = format::geometry(spec, elems, Segments{});
@@ -57,4 +69,4 @@ inline DecodeJob decode_run(std::string_view call, const Rotated& spec, DType dt
           .stream = &stream};
 }
 
-}  // namespace actzip::codec
+}  // namespace actzip::ops

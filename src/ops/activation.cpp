@@ -3,20 +3,17 @@
 #include <string_view>
 #include <variant>
 
-#include "codec/fused.hpp"
-#include "cuda/activation.hpp"
+#include "ops/backend.hpp"
+#include "ops/fused.hpp"
 
 namespace actzip {
 
 namespace {
 
-using codec::check_pointer;
 using codec::fail;
+using ops::check_pointer;
 
 constexpr std::int64_t kElemStep = 8;
-constexpr int kActivationGroup = 256;
-
-bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
 const Rotated& check_elements(std::string_view call, const CodecSpec& spec, const Elements& elements,
                               const Stream& stream) {
@@ -24,18 +21,18 @@ const Rotated& check_elements(std::string_view call, const CodecSpec& spec, cons
     fail(ErrorCode::invalid_spec,
          "{}: {} elements of {} as '{}' (allowed: rotated in groups of {} without a mask plane, on CUDA, multiples of "
          "{} elements of f32, f16 or bf16)",
-         call, elements.count, to_string(elements.dtype), to_string(spec), kActivationGroup, kElemStep);
+         call, elements.count, to_string(elements.dtype), to_string(spec), ops::kGroup, kElemStep);
   }
   return std::get<Rotated>(spec);
 }
 
-codec::MaskedGradientJob masked_job(std::string_view call, const Elements& elements, ConstByteSpan mask,
-                                    const void* y_gradient, void* x_gradient, const Stream& stream) {
+ops::MaskedGradientJob masked_job(std::string_view call, const Elements& elements, ConstByteSpan mask,
+                                  const void* y_gradient, void* x_gradient, const Stream& stream) {
   if (!can_fuse_mask(elements, stream.device())) {
     fail(ErrorCode::invalid_spec, "{}: {} elements of {} (allowed: at least one of f32, f16 or bf16, on CUDA)", call,
          elements.count, to_string(elements.dtype));
   }
-  codec::check_bytes(call, "mask", mask, encoded_bytes(Mask{}, elements.dtype, elements.count));
+  ops::check_bytes(call, "mask", mask, encoded_bytes(Mask{}, elements.dtype, elements.count));
   check_pointer(call, "the gradient of y", y_gradient);
   check_pointer(call, "the gradient of x", x_gradient);
   return {elements, mask.data, y_gradient, x_gradient, &stream};
@@ -44,10 +41,7 @@ codec::MaskedGradientJob masked_job(std::string_view call, const Elements& eleme
 }  // namespace
 
 bool can_fuse_activation(const CodecSpec& spec, const Elements& elements, Device device) {
-  const auto* rotated = std::get_if<Rotated>(&spec);
-  return device.kind == DeviceKind::cuda && cuda::has_activation() && rotated != nullptr && !rotated->mask_plane &&
-         rotated->group == GroupSize(kActivationGroup) && is_float(elements.dtype) && elements.count > 0 &&
-         elements.count % kElemStep == 0;
+  return ops::takes(spec, elements.dtype, device) && elements.count > 0 && elements.count % kElemStep == 0;
 }
 
 void encode_activated(const CodecSpec& spec, Activation activation, const Elements& elements, const void* x, void* y,
@@ -56,7 +50,7 @@ void encode_activated(const CodecSpec& spec, Activation activation, const Elemen
   const Rotated& rotated = check_elements(kCall, spec, elements, stream);
   check_pointer(kCall, "y", y);
   cuda::encode_activated(rotated, activation,
-                         codec::encode_run(kCall, rotated, elements.dtype, elements.count, x, dst, seed, stream), y);
+                         ops::encode_run(kCall, rotated, elements.dtype, elements.count, x, dst, seed, stream), y);
 }
 
 void activation_backward(const CodecSpec& spec, Activation activation, const Elements& elements, ConstByteSpan src,
@@ -66,7 +60,7 @@ void activation_backward(const CodecSpec& spec, Activation activation, const Ele
   check_pointer(kCall, "the gradient of y", y_gradient);
   cuda::activation_backward(
       rotated, activation,
-      codec::decode_run(kCall, rotated, elements.dtype, elements.count, src, x_gradient, seed, stream), y_gradient);
+      ops::decode_run(kCall, rotated, elements.dtype, elements.count, src, x_gradient, seed, stream), y_gradient);
 }
 
 void product_backward(const CodecSpec& spec, const Elements& elements, ConstByteSpan src, float scale,
@@ -74,13 +68,14 @@ void product_backward(const CodecSpec& spec, const Elements& elements, ConstByte
   constexpr std::string_view kCall = "product_backward";
   const Rotated& rotated = check_elements(kCall, spec, elements, stream);
   check_pointer(kCall, "the gradient of y", y_gradient);
-  cuda::product_backward(
-      rotated, scale, codec::decode_run(kCall, rotated, elements.dtype, elements.count, src, x_gradient, seed, stream),
-      y_gradient);
+  cuda::product_backward(rotated, scale,
+                         ops::decode_run(kCall, rotated, elements.dtype, elements.count, src, x_gradient, seed, stream),
+                         y_gradient);
 }
 
 bool can_fuse_mask(const Elements& elements, Device device) {
-  return device.kind == DeviceKind::cuda && cuda::has_activation() && is_float(elements.dtype) && elements.count > 0;
+  return device.kind == DeviceKind::cuda && cuda::has_fused_operators() && ops::is_float(elements.dtype) &&
+         elements.count > 0;
 }
 
 void relu_backward(const Elements& elements, ConstByteSpan mask, const void* y_gradient, void* x_gradient,
