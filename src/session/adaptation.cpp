@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <unordered_map>
@@ -122,10 +121,7 @@ std::optional<Bits> bits_before_a_plan(double budget) {
 }
 
 /// No codec has as many: sites get more or less.
-bool is_average_bits(const std::optional<double>& bits) {
-  constexpr std::array kWidths = {1.0, 2.0, 3.0, 4.0, 8.0};
-  return bits && std::ranges::find(kWidths, *bits) == kWidths.end();
-}
+bool is_average_bits(const std::optional<double>& bits) { return bits && !spec_of_bits(*bits); }
 
 }  // namespace
 
