@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "encoded/encoded_backward.hpp"
+#include "session/session_impl.hpp"
 
 namespace actzip::torch {
 namespace {
