@@ -119,9 +119,25 @@ class ModelWalk {
   py::str children_name_ = "_modules";
 };
 
+/// An interrupt in the middle leaves it undone; what was done can be done again.
 void remove_handle(py::object& handle) {
   const py::object own = std::exchange(handle, py::object());
-  if (own) own.attr("remove")();
+  if (!own) return;
+  try {
+    own.attr("remove")();
+  } catch (const py::error_already_set&) {
+    own.attr("remove")();
+    throw;
+  }
+}
+
+/// Takes `hook` out of one of torch's dicts of hooks, whose handle an interrupt has swallowed. Runs no Python.
+void take_out(const py::object& hooks, const py::object& hook) {
+  for (const auto& [key, value] : py::dict(hooks)) {
+    if (!value.is(hook)) continue;
+    PyObject_DelItem(hooks.ptr(), key.ptr());
+    return;
+  }
 }
 
 }  // namespace
@@ -136,12 +152,13 @@ ModuleWatch::ModuleWatch(const Session& session, py::handle model) {
   const py::object self = make_capsule(std::move(paths), kModuleCapsule);
   const py::module_ torch_module = py::module_::import("torch.nn.modules.module");
   enter_ = new_builtin(kEnterDefinition, self);
-  enter_handle_ = torch_module.attr("register_module_forward_pre_hook")(enter_);
+  const py::object leave = new_builtin(kLeaveDefinition, self);
   try {
-    leave_handle_ = torch_module.attr("register_module_forward_hook")(new_builtin(kLeaveDefinition, self),
-                                                                      py::arg("always_call") = true);
+    enter_handle_ = torch_module.attr("register_module_forward_pre_hook")(enter_);
+    leave_handle_ = torch_module.attr("register_module_forward_hook")(leave, py::arg("always_call") = true);
   } catch (...) {
-    remove_handle(enter_handle_);
+    take_out(torch_module.attr("_global_forward_pre_hooks"), enter_);
+    take_out(torch_module.attr("_global_forward_hooks"), leave);
     throw;
   }
 }
