@@ -182,8 +182,8 @@ TEST(Models, InAScopeKeepFewBytesAndGiveSimilarGradients) {
     torch::nn::keep_with(*each.model, session);
     for (int step = 0; step < 2; ++step) EXPECT_GT(cosine(gradients(each, session), expected), 0.8) << name;
     const Report report = session.report();
-    // Most of what gat saves are functions of its own, which a scope keeps as they are.
-    const double times_smaller = std::string_view(name) == "gat" ? 1.5 : 3.0;
+    // Much of what gat saves belongs to autograd functions of its own. No table knows them: they are kept as they are.
+    const double times_smaller = name == "gat" ? 1.5 : 3.0;
     EXPECT_GT(report.ratio(), times_smaller) << name;
   }
 }
