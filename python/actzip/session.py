@@ -60,6 +60,9 @@ class Session:
         codec: a codec's name, groups and rounding, as in ``"affine:nearest:group=64"``, in place of ``rotated``
             wherever policy and plan take that; they say the bits.
         max_bits: the most that a plan gives a site; 0: no limit.
+        guard: whether each site is looked at once, in the first steps: if a gradient that is made of its few bits has
+            little in common with the exact one, the site is kept as it is from then on, with a warning. None: unless
+            the preset is one codec for everything, or a level of another system. See docs/policy.md.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
@@ -90,6 +93,7 @@ class Session:
         closure: Callable[[], Any] | None = None,
         codec: str = "",
         max_bits: int = 0,
+        guard: bool | None = None,
         min_elems: int | None = None,
         dry: bool | None = None,
     ) -> None:
@@ -102,7 +106,7 @@ class Session:
         self.options: dict[str, Any] = {
             "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
             "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
-            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, **named_twice}
+            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, "guard": guard, **named_twice}
         check(self.options)
         self._core = self._make_core()
         warn_of_level(preset)
@@ -173,7 +177,9 @@ class Session:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
 
     def _has_begun(self) -> None:
-        """After a step began, which may have learned from an observed one."""
+        """After a step began, which may have learned from those before."""
+        if notice := self._core.take_notice():
+            warnings.warn(notice, stacklevel=2)
         if self._adapts and not self._has_warned and self._core.adds_much():
             self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
                        "(Session(bits=...)) or larger batches, and see session.report() for the sites")

@@ -243,7 +243,7 @@ PYBIND11_MODULE(_C, module) {
       .def(py::init([](std::string preset, std::optional<double> bits, std::int64_t min_elems, std::uint64_t seed,
                        bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules,
                        std::string adapt, std::int64_t interval, bool use_gradient, std::int64_t num_samples,
-                       std::string codec, int max_bits) {
+                       std::string codec, int max_bits, std::optional<bool> guard) {
              actzip::SessionOptions options{std::move(preset),
                                             bits,
                                             min_elems,
@@ -256,13 +256,14 @@ PYBIND11_MODULE(_C, module) {
                                             use_gradient,
                                             num_samples,
                                             std::move(codec),
-                                            max_bits};
+                                            max_bits,
+                                            guard};
              for (const auto& [sites, keep] : rules) options.rules.push_back({sites, keep});
              return std::make_unique<Session>(options);
            }),
            py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
            py::arg("only"), py::arg("rules"), py::arg("adapt"), py::arg("interval"), py::arg("use_gradient"),
-           py::arg("num_samples"), py::arg("codec"), py::arg("max_bits"))
+           py::arg("num_samples"), py::arg("codec"), py::arg("max_bits"), py::arg("guard"))
       .def("set_samples", &set_samples)
       .def("sample_factors", &sample_factors)
       .def("hook_pair", &hook_pair)
@@ -272,6 +273,7 @@ PYBIND11_MODULE(_C, module) {
       .def("saves", [](const Session& session) { return session.impl()->core().saves(); })
       .def("adapts", [](const Session& session) { return session.impl()->core().adapts(); })
       .def("wants_measurement", [](const Session& session) { return session.impl()->core().wants_measurement(); })
+      .def("take_notice", [](const Session& session) { return session.impl()->take_notice(); })
       .def("adds_much", [](const Session& session) { return session.impl()->core().adds_much(); })
       .def("set_trial", &set_trial, py::arg("seed"), py::arg("sites"), py::arg("observe"))
       .def("end_trial", [](const Session& session) { session.impl()->core().set_trial(std::nullopt); })

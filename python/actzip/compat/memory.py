@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+__all__ = ["GlobalExpRecorder", "compute_tensor_bytes", "disable_cache_allocator", "empty_cache",
+           "enable_cache_allocator", "exp_recorder", "get_memory_usage", "swap_to_cpu"]
+
 
 def get_memory_usage(print_info: bool = False, gpu: int | None = None) -> int:
     """Bytes that tensors hold on a GPU, the current one unless told; 0 without one."""
