@@ -53,7 +53,7 @@ struct SessionOptions {
   /// wherever these would take the usual one. "": rotated, and affine:8:nearest.
   std::string codec = {};
   int max_bits = 0;  ///< the most that a plan gives a site; 0: no limit, a site may stay as it is
-  /// Whether an adapter that can compare gradients does so once for each site: see Session::keep_exactly(). None:
+  /// Whether an adapter that can compare gradients does so once for each site: see Session::note_look(). None:
   /// unless a preset asks for the same codec everywhere, or for what another system does.
   std::optional<bool> guard = std::nullopt;
 };
@@ -280,8 +280,11 @@ class Session {
   /// Whether an adapter is to look at each site once: what do its few bits do to a gradient?
   [[nodiscard]] bool is_guarded() const;
 
-  /// The gradient of that site was seen to be spoilt: from now on it is kept as it is, whatever policy and plan say.
-  void keep_exactly(SiteId site);
+  /// Somebody has looked at that site. If its few bits spoil a gradient, it is kept as it is from now on, whatever
+  /// policy and plan say.
+  void note_look(SiteId site, bool spoils_gradient);
+
+  [[nodiscard]] bool was_looked_at(SiteId site) const;
 
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;

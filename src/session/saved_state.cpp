@@ -123,7 +123,7 @@ struct SavedSite {
   std::optional<Want> asked, planned;
   std::optional<double> sensitivity;
   bool has_plane = false;
-  bool is_spoilt = false;
+  Look look = Look::none;
   std::int64_t saves = 0;
 };
 
@@ -138,7 +138,7 @@ SavedSite read_site(std::string_view line) {
   site.planned = fields.want();
   site.sensitivity = fields.optional_amount();
   site.has_plane = fields.flag();
-  site.is_spoilt = fields.flag();
+  site.look = static_cast<Look>(fields.count<int>(static_cast<int>(Look::spoilt)));
   site.saves = fields.count<std::int64_t>();
   fields.check_done();
   return site;
@@ -171,7 +171,7 @@ std::string State::save() {
   for (const Site& site : sites_) {
     text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
                         text_of(site.asked), text_of(site.planned), text_of(site.sensitivity), int{site.has_plane},
-                        int{site.is_spoilt}, site.saves);
+                        static_cast<int>(site.look.load()), site.saves);
   }
   return text;
 }
@@ -202,7 +202,7 @@ void State::load(std::string_view text) {
     site.planned = saved.planned;
     site.sensitivity = saved.sensitivity;
     site.has_plane = saved.has_plane;
-    site.is_spoilt = saved.is_spoilt;
+    site.look = saved.look;
     site.saves = saved.saves;
   }
 }

@@ -22,7 +22,9 @@ Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream,
 
 bool Session::is_guarded() const { return state_->is_guarded(); }
 
-void Session::keep_exactly(SiteId site) { state_->keep_exactly(site); }
+void Session::note_look(SiteId site, bool spoils_gradient) { state_->note_look(site, spoils_gradient); }
+
+bool Session::was_looked_at(SiteId site) const { return state_->was_looked_at(site); }
 
 bool Session::wants_observation() const { return state_->wants_observation(); }
 

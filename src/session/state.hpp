@@ -31,6 +31,9 @@ struct Outcome {
   std::int64_t samples = 0;   ///< with bits of their own
 };
 
+/// What somebody saw who looked at what few bits of a site do to a gradient.
+enum class Look : std::uint8_t { none, fine, spoilt };
+
 /// Names, use and row never change once an adapter has asked for it; the rest is guarded by the state's mutex.
 struct Site {
   std::string module;
@@ -42,7 +45,7 @@ struct Site {
   Use use = Use::unknown;
   const PolicyRow* row = nullptr;  ///< null in a site that was loaded, until its adapter asks for it
 
-  std::atomic<bool> is_spoilt = false;  ///< few bits of it spoil a gradient: it is kept as it is
+  std::atomic<Look> look = Look::none;
 
   std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
   std::optional<Want> planned;  ///< instead of what the policy says
@@ -108,7 +111,8 @@ class State : public std::enable_shared_from_this<State> {
   const std::string& site_name(SiteId site);
   SiteId site_named(const std::string& name);
   [[nodiscard]] bool is_guarded() const;
-  void keep_exactly(SiteId site);
+  void note_look(SiteId site, bool spoils_gradient);
+  bool was_looked_at(SiteId site);
   bool wants_observation();
   bool wants_measurement();
   void note_observed();

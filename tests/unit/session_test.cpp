@@ -40,7 +40,9 @@ TEST_F(SessionTest, KeepsAndRestores) {
 TEST_F(SessionTest, WhatSpoiltAGradientIsKeptAsItIsFromThenOn) {
   const FakeTensor x;
   EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::encoded);
-  session->keep_exactly(session->site_named("addmm.mat1"));
+  const SiteId site = session->site_named("addmm.mat1");
+  EXPECT_FALSE(session->was_looked_at(site));
+  session->note_look(site, /*spoils_gradient=*/true);
   session->begin_step();
   EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::as_is);
   EXPECT_EQ(session->report().sites[0].cause, Cause::guard);
@@ -49,6 +51,7 @@ TEST_F(SessionTest, WhatSpoiltAGradientIsKeptAsItIsFromThenOn) {
   session->load_state(state);
   session->begin_step();
   EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::as_is) << "after it was loaded, too";
+  EXPECT_TRUE(session->was_looked_at(session->site_named("addmm.mat1")));
 }
 
 TEST_F(SessionTest, IsGuardedUnlessAPresetAsksForTheSameEverywhere) {

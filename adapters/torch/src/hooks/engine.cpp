@@ -140,6 +140,7 @@ std::size_t Session::live_bytes() const { return impl_->core().live_bytes(); }
 
 std::string Session::save_state() {
   impl_->take_observation();  // what the next step would begin with
+  impl_->believe_guard();
   return impl_->core().save_state();
 }
 

@@ -70,9 +70,8 @@ bool GradientGuard::fits_into_step(std::size_t bytes) const {
 std::shared_ptr<Witness> GradientGuard::witness(SiteId site, Use use, const at::Tensor& tensor) {
   if (tensor.is_cuda() && is_captured(tensor.device())) return nullptr;
   const std::lock_guard lock(mutex_);
-  const auto [known, is_new] = sites_.try_emplace(site.value, State::waiting);
-  if (is_new) ++waiting_;
-  if (known->second == State::heard || !fits_into_step(tensor.nbytes())) return nullptr;
+  waiting_.insert(site.value);
+  if (!fits_into_step(tensor.nbytes())) return nullptr;
   witnessed_ += tensor.nbytes();
   return std::make_shared<Witness>(
       Witness{.site = site,
@@ -107,27 +106,27 @@ void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::
   }
 }
 
-std::vector<SiteId> GradientGuard::begin_step() {
-  std::vector<SiteId> spoilt;
-  if (!is_active()) return spoilt;
+std::vector<GradientGuard::Verdict> GradientGuard::begin_step() {
+  std::vector<Verdict> verdicts;
+  if (!is_active()) return verdicts;
   const std::lock_guard lock(mutex_);
-  held_before_ = std::exchange(held_, 0);
+  if (held_ > 0) held_before_ = std::exchange(held_, 0);
   witnessed_ = 0;
   for (Seen& seen : std::exchange(seen_, {})) {
     if (is_captured(seen.comparisons[0].difference.device())) {
       seen_.push_back(std::move(seen));
       continue;
     }
-    const auto verdict = is_spoilt(seen.comparisons);
-    if (!verdict) continue;
+    const auto is_bad = is_spoilt(seen.comparisons);
+    if (!is_bad) continue;
     idle_steps_ = 0;
     for (const SiteId site : seen.sites) {
-      if (std::exchange(sites_[site.value], State::heard) == State::waiting) --waiting_;
-      if (*verdict) spoilt.push_back(site);
+      waiting_.erase(site.value);
+      verdicts.push_back({site, *is_bad});
     }
   }
-  is_active_ = idle_steps_++ < kMostIdleSteps && (waiting_ > 0 || held_before_ == 0);
-  return spoilt;
+  is_active_ = idle_steps_++ < kMostIdleSteps && (!waiting_.empty() || held_before_ == 0);
+  return verdicts;
 }
 
 }  // namespace actzip::torch

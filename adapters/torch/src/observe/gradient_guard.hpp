@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "actzip/session.hpp"
@@ -33,14 +33,17 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
   /// A session has met a site for the first time.
   void note_new_site();
 
-  /// Between two steps: the sites that were seen to spoil a gradient since. Waits for devices, unless their streams are
-  /// captured.
-  std::vector<SiteId> begin_step();
+  struct Verdict {
+    SiteId site;
+    bool is_spoilt = false;
+  };
+  /// Between two steps: the sites that were looked at since. Waits for devices, unless their streams are captured.
+  std::vector<Verdict> begin_step();
 
   /// Forward: `bytes` of a tensor are saved, by whatever site. Counts what a plain step holds.
   void note_saved(std::size_t bytes);
 
-  /// Forward: a witness for a lossy site, or null if it has been looked at, or must wait for another step.
+  /// Forward: a witness for a lossy site that nobody has looked at; null if it must wait for another step.
   std::shared_ptr<Witness> witness(SiteId site, Use use, const at::Tensor& tensor);
 
   /// Forward: `node` will restore these.
@@ -52,7 +55,6 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
             const std::vector<at::Tensor>& received) noexcept;
 
  private:
-  enum class State : std::uint8_t { waiting, heard };
   struct Seen {
     std::vector<SiteId> sites;  ///< of one node, which stand or fall together
     Comparisons comparisons;
@@ -61,13 +63,12 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
 
   std::atomic<bool> is_active_;
   const bool is_on_;
-  std::mutex mutex_;                                ///< of everything below
-  std::unordered_map<std::uint32_t, State> sites_;  ///< that are lossy
-  std::size_t waiting_ = 0;                         ///< of them
-  int idle_steps_ = 0;                              ///< since a site was new or heard
-  std::size_t held_ = 0;                            ///< by a plain step so far
-  std::size_t held_before_ = 0;                     ///< by the step before
-  std::size_t witnessed_ = 0;                       ///< bytes, in this step
+  std::mutex mutex_;                           ///< of everything below
+  std::unordered_set<std::uint32_t> waiting_;  ///< sites that are lossy, and were not looked at
+  int idle_steps_ = 0;                         ///< since a site was new or heard
+  std::size_t held_ = 0;                       ///< by a plain step so far
+  std::size_t held_before_ = 0;                ///< by the step before
+  std::size_t witnessed_ = 0;                  ///< bytes, in this step
   std::vector<Seen> seen_;
 };
 

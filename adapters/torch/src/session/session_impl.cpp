@@ -88,10 +88,10 @@ bool SessionImpl::begin_step() {
 
 /// Between two steps, as with a plan.
 void SessionImpl::believe_guard() {
-  for (const SiteId site : guard_->begin_step()) {
-    session_.keep_exactly(site);
+  for (const auto& [site, is_spoilt] : guard_->begin_step()) {
+    session_.note_look(site, is_spoilt);
     const std::lock_guard lock(mutex_);
-    spoilt_.push_back(session_.site_name(site));
+    if (is_spoilt) spoilt_.push_back(session_.site_name(site));
   }
 }
 
@@ -300,12 +300,12 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
   return pack_at(place, tensor, saver, help);
 }
 
-/// What is derived, or means something to its layer alone, is no copy of what was saved.
+/// What is derived is no copy of what was saved. A layer that encodes for itself reads the bytes for itself, too.
 std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
                                                  const PackHelp& help) const {
   guard_->note_saved(tensor.nbytes());
-  const bool is_private = help.encoder != nullptr && help.encoder->is_private();
-  if (!is_lossy(kept) || kept.derived || is_private || session_.is_trial()) return nullptr;
+  if (!is_lossy(kept) || kept.derived || help.encoder != nullptr || session_.is_trial()) return nullptr;
+  if (session_.was_looked_at(place.id)) return nullptr;
   return guard_->witness(place.id, place.group->use, tensor);
 }
 

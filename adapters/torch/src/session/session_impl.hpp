@@ -57,6 +57,8 @@ class SessionImpl final : public Listener {
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
   bool follows_nodes() override { return observe_step() || guard_->is_active(); }
+  /// Takes over what its guard has seen; between two steps.
+  void believe_guard();
   /// What the user is to know before the step that has begun; mostly nothing.
   std::string take_notice();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
@@ -98,7 +100,6 @@ class SessionImpl final : public Listener {
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
-  void believe_guard();
   [[nodiscard]] std::shared_ptr<Witness> witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
                                                     const PackHelp& help) const;
   Packed pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
