@@ -71,7 +71,7 @@ def test_all_ways(model, batch, tmp_path, capsys):
     plain, default = rows[model, "plain"], rows[model, "default"]
     for row in rows.values():
         assert row["speed_ratio"] == plain["step_ms"] / row["step_ms"] and row["repeats"] == 2
-    assert default["held_ratio"] == plain["held_bytes"] / default["held_bytes"] > 4
+    assert default["held_ratio"] == plain["held_bytes"] / default["held_bytes"] > 3.5
     assert default["peak_bytes"] is None and rows[model, "checkpointing"]["held_bytes"] is None
     assert 0.9 < default["cosine"] < 0.9999
     for way in ("plain", "exact", "checkpointing", "save_on_cpu"):
