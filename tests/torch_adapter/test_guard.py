@@ -189,6 +189,19 @@ def test_a_function_that_runs_a_backward_of_its_own_runs_once():
     assert torch.equal(gradient(True), gradient(False))
 
 
+def test_gradients_in_f64_are_looked_at():
+    """A product of an activation in f32 and one in f64 sends a gradient of either type."""
+    x = torch.randn(64, 64) * torch.where(torch.rand(64, 64) < 0.05, 1.0, 1e-4)
+    shift, other = torch.zeros(64, 64, requires_grad=True), torch.randn(64, 64, dtype=torch.float64, requires_grad=True)
+    session = actzip.Session(rules={"mul.self": "rotated:1", "*": "none"})
+    with pytest.warns(UserWarning, match="spoilt a gradient"):
+        for _ in range(2):
+            with session:
+                h = x + shift
+                loss = (h * (other * 1) / (h.detach().double() ** 2 + 1e-8)).sum()
+            loss.backward()
+
+
 def test_a_graph_that_is_kept_is_looked_at_once():
     session = actzip.Session(rules={"gelu.*": "rotated:4"})
     x = torch.randn(64, 64, requires_grad=True)

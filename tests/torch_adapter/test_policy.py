@@ -96,6 +96,38 @@ def test_operators_of_an_attached_model_are_no_loss():
         assert {site.op: site.codec for site in handle.report().sites}["gelu"] == "rotated:3"
 
 
+def test_a_loss_inside_of_forward_is_found_in_the_second_step():
+    class Contrasted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        def forward(self, x):
+            y = self.layer(F.gelu(x) * 1)
+            return F.cross_entropy(F.cosine_similarity(y[:, None], y[None], dim=-1) / 0.01, torch.arange(len(x)))
+
+    model = Contrasted()
+    session = actzip.Session(model)
+    for codec in ("rotated:3", "cast:bf16", "cast:bf16"):
+        with session:
+            loss = model(image(64, 64))
+        loss.backward()
+        found = {f"{site.op}.{site.slot}": site.codec for site in session.report().sites}
+        assert found["mul.self"] == codec
+        assert found["gelu.self"] == "rotated:3"  # before the last parameter
+
+
+def test_rules_by_module_hold_where_a_step_leaves_its_sequence():
+    """Ten equal steps would be followed without their modules; the next one is another."""
+    model = nn.ModuleDict({"a": nn.Sequential(nn.Linear(64, 64), nn.GELU()), "b": nn.GELU()})
+    session = actzip.Session(model, rules={"b: *": "none"})
+    for step in range(11):
+        with session:
+            y = model["b"](model["a"](image(64, 64)) if step < 10 else model["a"][0](image(64, 64)).sigmoid())
+        y.sum().backward()
+    assert {site.site: site.codec for site in session.report().sites}["b: gelu.self"] == "as is"
+
+
 @pytest.mark.parametrize("masked", [0.0, -1e9, -torch.inf])
 def test_logarithms_of_probabilities(masked):
     """8 bits, and masked logits do not spoil their neighbours. Sure predictions, so that gradients are differences."""

@@ -6,7 +6,7 @@ import sys
 
 import actzip
 import torch
-from measure import CASES
+from measure import CASES, backward
 
 NAMES = ("charbonnier", "siren", "vit-mae-384", "contrastive-0.01", "t5")
 
@@ -20,14 +20,8 @@ def end_loss(name, seed, steps, compressed):
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
-        if session is None:
-            value = loss()
-        else:
-            with session:
-                value = loss()
-        value.backward()
+        losses.append(float(backward(loss, session).detach()))
         optimizer.step()
-        losses.append(float(value.detach()))
     return statistics.mean(losses[-steps // 10:])
 
 

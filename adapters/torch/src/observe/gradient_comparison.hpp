@@ -29,7 +29,7 @@ struct Expected {
 struct Comparison {
   enum What : std::uint8_t {
     restored,  ///< what was restored; as far off as nothing at all is too far
-    gradient,  ///< of the node, together with the others
+    gradient,  ///< of the node
     sum,       ///< a gradient that may cancel to nothing, where any noise is large beside it; it has to be finite
   };
   What what;
@@ -62,8 +62,11 @@ void note_restored(Witness& witness, const at::Tensor& tensor);
 Comparisons compare(::torch::autograd::Node& node, std::span<const std::shared_ptr<Witness>> witnesses,
                     const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received);
 
-/// Whether few bits spoil the gradients of the node, taken together: noise makes up much of them, or one is not finite.
-/// None if nothing can be said, because the exact ones are not finite either. Waits for the device.
-std::optional<bool> is_spoilt(const Comparisons& comparisons);
+/// The norms that is_spoilt() asks for, so that somebody fetches those of many nodes from their device at once.
+void append_norms(const Comparisons& comparisons, std::vector<at::Tensor>& norms);
+
+/// Whether few bits spoil a gradient of the node: noise makes up much of it, or it is not finite.
+/// None if nothing can be said, because the exact ones are not finite either.
+std::optional<bool> is_spoilt(const Comparisons& comparisons, std::span<const float> norms);
 
 }  // namespace actzip::torch

@@ -2,12 +2,16 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
 #include <exception>
+#include <functional>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "base/backward.hpp"
@@ -45,6 +49,19 @@ class GuardHook final : public FunctionPostHook {
 bool enters_linearly(Use use) {
   return use == Use::linear_input || use == Use::linear_weight || use == Use::convolution_input ||
          use == Use::convolution_weight || use == Use::vector_operand;
+}
+
+/// One copy for each device, not one for each number.
+std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
+  std::vector<float> values;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::vector<at::Tensor> alike;
+    const c10::Device device = numbers[i].device();
+    for (; i < numbers.size() && numbers[i].device() == device; ++i) alike.push_back(numbers[i]);
+    const at::Tensor copied = at::stack(alike).cpu();
+    values.insert(values.end(), copied.const_data_ptr<float>(), copied.const_data_ptr<float>() + copied.numel());
+  }
+  return values;
 }
 
 }  // namespace
@@ -106,18 +123,30 @@ void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::
   }
 }
 
+/// What lies on a device whose stream is captured waits.
+std::vector<GradientGuard::Seen> GradientGuard::take_seen() {
+  const auto waits = [](const Seen& seen) { return is_captured(seen.comparisons[0].difference.device()); };
+  const auto waiting = std::ranges::partition(seen_, std::not_fn(waits));
+  std::vector<Seen> ready(std::make_move_iterator(seen_.begin()), std::make_move_iterator(waiting.begin()));
+  seen_.erase(seen_.begin(), waiting.begin());
+  return ready;
+}
+
 std::vector<GradientGuard::Verdict> GradientGuard::begin_step() {
   std::vector<Verdict> verdicts;
   if (!is_active()) return verdicts;
   const std::lock_guard lock(mutex_);
   if (held_ > 0) held_before_ = std::exchange(held_, 0);
   witnessed_ = 0;
-  for (Seen& seen : std::exchange(seen_, {})) {
-    if (is_captured(seen.comparisons[0].difference.device())) {
-      seen_.push_back(std::move(seen));
-      continue;
-    }
-    const auto is_bad = is_spoilt(seen.comparisons);
+  const std::vector<Seen> ready = take_seen();
+  std::vector<at::Tensor> norms;
+  for (const Seen& seen : ready) append_norms(seen.comparisons, norms);
+  const std::vector<float> values = on_host(norms);
+  std::span<const float> rest = values;
+  for (const Seen& seen : ready) {
+    const std::size_t count = 3 * seen.comparisons.size();
+    const auto is_bad = is_spoilt(seen.comparisons, rest.first(count));
+    rest = rest.subspan(count);
     if (!is_bad) continue;
     idle_steps_ = 0;
     for (const SiteId site : seen.sites) {

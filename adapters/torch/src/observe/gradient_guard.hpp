@@ -59,6 +59,7 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
     std::vector<SiteId> sites;  ///< of one node, which stand or fall together
     Comparisons comparisons;
   };
+  std::vector<Seen> take_seen();
   [[nodiscard]] bool fits_into_step(std::size_t bytes) const;
 
   std::atomic<bool> is_active_;

@@ -44,6 +44,7 @@ class LossSites {
   };
   /// A site saves. Gives whether it belongs to a loss.
   bool add(const Save& save) {
+    if (saves_.size() == kMostSaves) give_up_step();  // a whole training in one scope
     saves_.push_back(save);
     if (save.has_parameter) model_end_ = saves_.size();
     values_behind_ = save.has_parameter ? 0 : values_behind_ + (keeps_values(save.use) ? 1 : 0);
@@ -54,6 +55,7 @@ class LossSites {
   }
 
  private:
+  static constexpr std::size_t kMostSaves = std::size_t{1} << 17U;
   enum class Part : std::uint8_t { unknown, model, loss };
   static bool keeps_values(Use use) {
     return use != Use::sign && use != Use::interval && use != Use::dropout_mask && use != Use::shape &&

@@ -111,7 +111,7 @@ int NoiseStream::child_of(Node& node, std::size_t edge) {
 
 NoiseStream::SumId NoiseStream::sum(const at::Tensor& tensor) {
   if (!tensor.defined()) return kNoSum;
-  sums_.push_back(at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kFloat));
+  sums_.push_back(norm_of(tensor));
   return static_cast<SumId>(sums_.size()) - 1;
 }
 

@@ -1,6 +1,7 @@
 #include "observe/replay.hpp"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <cstring>
@@ -43,6 +44,11 @@ std::optional<std::vector<at::Tensor>> run_again(Node& node, std::vector<at::Ten
     forget_exception();
     return std::nullopt;
   }
+}
+
+at::Tensor norm_of(const at::Tensor& tensor) {
+  const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // torch refuses to narrow
+  return at::linalg_vector_norm(tensor, 2, std::nullopt, false, type).to(at::kFloat);
 }
 
 bool is_parameter(const Edge& edge) { return dynamic_cast<const AccumulateGrad*>(edge.function.get()) != nullptr; }

@@ -18,6 +18,9 @@ bool can_run_again(const ::torch::autograd::Node& node);
 std::optional<std::vector<at::Tensor>> run_again(::torch::autograd::Node& node, std::vector<at::Tensor> gradients,
                                                  const std::vector<at::Tensor>& sent);
 
+/// Its length, in f32, on its device.
+at::Tensor norm_of(const at::Tensor& tensor);
+
 /// Whether it leads to a leaf: a parameter, mostly.
 bool is_parameter(const ::torch::autograd::Edge& edge);
 

@@ -86,8 +86,11 @@ bool SessionImpl::begin_step() {
   return !sequence_.begin();
 }
 
-/// Between two steps, as with a plan.
 void SessionImpl::believe_guard() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (open_steps_ > 0) return;
+  }
   for (const auto& [site, is_spoilt] : guard_->begin_step()) {
     session_.note_look(site, is_spoilt);
     const std::lock_guard lock(mutex_);
@@ -100,13 +103,14 @@ std::string SessionImpl::take_notice() {
   const std::lock_guard lock(mutex_);
   if (spoilt_.empty()) return {};
   std::string names;
-  for (std::size_t i = 0; i < std::min(spoilt_.size(), kMostNames); ++i)
+  for (std::size_t i = 0; i < std::min(spoilt_.size(), kMostNames); ++i) {
     names += (i == 0 ? "'" : ", '") + spoilt_[i] + "'";
+  }
   if (spoilt_.size() > kMostNames) names += " and " + std::to_string(spoilt_.size() - kMostNames) + " more";
   spoilt_.clear();
   return "actzip: few bits of " + names +
-         " spoilt a gradient; what is saved there is kept as it is from now on (a rule for such sites says so without "
-         "the first step, guard=False looks at none)";
+         " spoilt a gradient; what is saved there is kept as it is from now on. A rule for these sites would spare the "
+         "first steps, too; guard=False switches this check off";
 }
 
 void SessionImpl::begin_layer_step() {

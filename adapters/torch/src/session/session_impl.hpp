@@ -30,7 +30,8 @@ struct PackHelp {
   const at::Tensor* cast_from = nullptr;  ///< what the layer made the tensor of, if that is a cast
 };
 
-/// Whether a rule may name a module: then a step must not leave the sequence of saves, whose modules nobody watches.
+/// Whether a rule may name a module. Then modules are watched in every step: one that follows the learned sequence, and
+/// leaves it, would not know them.
 inline bool names_sites(const std::vector<Rule>& rules) {
   return std::ranges::any_of(rules, [](const Rule& rule) { return !rule.sites.starts_with("use:"); });
 }
@@ -57,7 +58,7 @@ class SessionImpl final : public Listener {
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
   bool follows_nodes() override { return observe_step() || guard_->is_active(); }
-  /// Takes over what its guard has seen; between two steps.
+  /// Takes over what its guard has seen, unless a step is open: no step has some of its sites before and some after.
   void believe_guard();
   /// What the user is to know before the step that has begun; mostly nothing.
   std::string take_notice();
