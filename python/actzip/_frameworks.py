@@ -1,0 +1,33 @@
+"""Which frameworks this actzip serves: extensions are built for those that were there when it was installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent
+
+
+def _has_extension(folder: Path) -> bool:
+    return any(folder.glob("_C.*so"))
+
+
+def is_for_paddle_alone() -> bool:
+    """Whether Paddle's part can be used and PyTorch's cannot; where neither can, PyTorch's says why."""
+    if not _has_extension(_FOLDER / "paddle"):
+        return False
+    return not _has_extension(_FOLDER) or importlib.util.find_spec("torch") is None
+
+
+def missing_torch(name: str) -> Any:
+    """``__getattr__`` of a package without PyTorch's part. Submodules and dunder names are asked for by Python itself."""
+    from . import __all__ as names
+
+    if name == "__version__":
+        from ._native import version
+        return version
+    if name not in names:
+        raise AttributeError(f"module 'actzip' has no attribute '{name}'")
+    raise ImportError(f"actzip.{name} is for PyTorch, which this actzip was installed without (allowed: "
+                      f"actzip.paddle.{name} for PaddlePaddle; or install torch, then actzip again)", name="torch")
