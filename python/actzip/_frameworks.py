@@ -9,15 +9,15 @@ from typing import Any
 _FOLDER = Path(__file__).parent
 
 
-def _has_extension(folder: Path) -> bool:
-    return any(folder.glob("_C.*so"))
+def _has_extension(name: str) -> bool:
+    return any(_FOLDER.glob(f"{name}.*so"))
 
 
 def is_for_paddle_alone() -> bool:
     """Whether Paddle's part can be used and PyTorch's cannot; where neither can, PyTorch's says why."""
-    if not _has_extension(_FOLDER / "paddle"):
+    if not _has_extension("_paddle_C"):
         return False
-    return not _has_extension(_FOLDER) or importlib.util.find_spec("torch") is None
+    return not _has_extension("_C") or importlib.util.find_spec("torch") is None
 
 
 def missing_torch(name: str) -> Any:

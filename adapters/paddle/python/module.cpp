@@ -1,4 +1,4 @@
-// actzip.paddle._C: sessions, and their hooks as builtins of Python's. No arithmetic, no policy.
+// actzip._paddle_C: sessions, and their hooks as builtins of Python's. No arithmetic, no policy.
 #include <Python.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -163,7 +163,7 @@ std::vector<py::dict> operator_rows() {
 }  // namespace
 }  // namespace actzip::paddle_adapter
 
-PYBIND11_MODULE(_C, module) {
+PYBIND11_MODULE(_paddle_C, module) {
   using namespace actzip::paddle_adapter;  // NOLINT(google-build-using-namespace): this is the list of what is bound
   actzip::python::bind_core_tables(module);
   actzip::python::bind_reports(module);

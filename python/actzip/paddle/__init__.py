@@ -13,7 +13,7 @@ True
 
 from . import _paddle_check  # noqa: F401  (first: _C is linked against Paddle's libraries)
 from . import nn
-from ._C import version as __version__
+from .._paddle_C import version as __version__
 from ..report import Report, SiteReport
 from ..verification import Verification
 from .convert import Converted, convert, converted, restore, session_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import paddle
 
-from ._built_for import PADDLE
+from .._built_for_paddle import PADDLE
 
 
 def problem(running: str, built_for: str) -> str:

@@ -11,7 +11,7 @@ import paddle
 from paddle.base import core
 from paddle.jit.dy2static.program_translator import ASTStaticFunction
 
-from . import _C
+from .. import _paddle_C as _C
 
 #: Pairs that are entered, ours and those of others; Paddle has the last one.
 _stack: list[tuple[Callable, Callable]] = []

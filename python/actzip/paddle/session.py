@@ -9,7 +9,8 @@ import paddle
 from ..base_session import BaseSession, Sessions
 from ..options import refuse_model
 from ..report import Report
-from . import _C, hooks
+from .. import _paddle_C as _C
+from . import hooks
 
 
 def check_model(model: Any, call: str) -> None:
