@@ -13,11 +13,14 @@ def _has_extension(name: str) -> bool:
     return any(_FOLDER.glob(f"{name}.*so"))
 
 
+def is_for_paddle() -> bool:
+    """Whether Paddle's part can be used."""
+    return _has_extension("_paddle_C") and importlib.util.find_spec("paddle") is not None
+
+
 def is_for_paddle_alone() -> bool:
     """Whether Paddle's part can be used and PyTorch's cannot; where neither can, PyTorch's says why."""
-    if not _has_extension("_paddle_C"):
-        return False
-    return not _has_extension("_C") or importlib.util.find_spec("torch") is None
+    return is_for_paddle() and (not _has_extension("_C") or importlib.util.find_spec("torch") is None)
 
 
 def missing_torch(name: str) -> Any:

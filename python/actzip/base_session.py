@@ -24,6 +24,8 @@ class BaseSession:
 
     #: How users call the package.
     _package = "actzip"
+    #: Whether it says after its first step what it left alone, and which rules met nothing.
+    _looks_back = True
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class BaseSession:
     def _prepare(self) -> None:
         """Before a step begins. Nothing has to be undone if it raises."""
         self._steps_seen += 1
-        if self._steps_seen == 2:
+        if self._steps_seen == 2 and self._looks_back:
             look_back(self.report(), self.options["rules"], stacklevel=3)
         if self._adapts and not self._is_measuring and self._core.wants_measurement():
             if self.closure is not None:

@@ -36,7 +36,7 @@ def test_what_is_kept_as_it_is_is_freed_by_backward_too():
     x = activation(256, 256)
     with actzip.Session(rules={"*": "none"}):
         before = held()
-        loss = F.gelu(x * 1.0).sum()
+        loss = F.gelu(paddle.tanh(x)).sum()
     assert held() - before >= x.size * 4
     loss.backward()
     assert held() - before <= 64 + 2 * x.size * 4, "the gradients of x and of its leaf"

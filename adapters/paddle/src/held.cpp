@@ -53,12 +53,12 @@ void Held::check_untouched() const {
 
 void Held::take_back() {
   Kept kept;  // freed without the lock
-  phi::DenseTensor memory;
+  std::shared_ptr<phi::Allocation> memory;
   const std::lock_guard lock(mutex_);
   if (--handed_out_ > 0 || backward_ == Backward::asks) return;
   is_gone_ = true;
   std::swap(kept, kept_);
-  memory = tensor_;
+  memory = tensor_.Holder();
   tensor_.clear();
 }
 
@@ -104,7 +104,7 @@ std::shared_ptr<phi::DenseTensor> Held::restored() {
   meta.offset = offset_;
   auto memory = std::make_shared<HandedOut>(allocation.data - offset_, allocation.size + offset_, place_,
                                             std::move(allocation.owner), shared_from_this());
-  return std::make_shared<phi::DenseTensor>(std::move(memory), meta);
+  return std::make_shared<phi::DenseTensor>(std::move(memory), std::move(meta));
 }
 
 }  // namespace actzip::paddle_adapter

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 namespace actzip::paddle_adapter {
 
@@ -48,8 +49,10 @@ void up_to_6(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memo
   between_0_and(6.0F, facts);
 }
 
-void above_0(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memory*/, OperatorFacts& facts) {
-  facts.interval.nan = MaskSide::off;
+/// Paddle counts 0 among the values that pass. The limit is a normal number, which a processor that takes subnormal ones
+/// for 0 still sees below it; subnormal numbers below 0 pass, too.
+void not_below_0(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memory*/, OperatorFacts& facts) {
+  facts.interval = {-std::numeric_limits<float>::min(), std::numeric_limits<float>::infinity(), MaskSide::off};
 }
 
 void squared(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memory*/, OperatorFacts& facts) {
@@ -75,7 +78,7 @@ constinit const std::array kRows = {
     OperatorRow{.names = "relu relu_", .slots = {{{"out", Use::sign}}}},
     OperatorRow{.names = "relu6", .slots = {{{"out", Use::interval}}}, .facts = up_to_6},
     OperatorRow{.names = "hardsigmoid", .slots = {{{"out", Use::interval}}}, .facts = up_to_1},
-    OperatorRow{.names = "leaky_relu leaky_relu_", .slots = {{{"x", Use::interval}}}, .facts = above_0},
+    OperatorRow{.names = "leaky_relu leaky_relu_", .slots = {{{"x", Use::interval}}}, .facts = not_below_0},
     OperatorRow{.names = "dropout", .slots = {{{"mask", Use::dropout_mask}}}},
 
     // Shapes and positions.

@@ -5,15 +5,9 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdlib>
 #include <memory>
-#include <optional>
-#include <span>
 #include <unordered_map>
-#include <vector>
 
 #include "python_tensors.hpp"
 
@@ -22,20 +16,6 @@ namespace actzip::paddle_adapter {
 namespace {
 
 // ---- the native stack ------------------------------------------------------------------------------------------------
-
-/// From the hook to the operator there are nine or so.
-constexpr std::size_t kMostFrames = 20;
-
-struct Frames {
-  std::array<void*, kMostFrames> addresses{};
-  std::size_t count = 0;
-};
-
-_Unwind_Reason_Code note_frame(_Unwind_Context* context, void* argument) {
-  auto& frames = *static_cast<Frames*>(argument);
-  frames.addresses[frames.count++] = reinterpret_cast<void*>(_Unwind_GetIP(context));
-  return frames.count == kMostFrames ? _URC_END_OF_STACK : _URC_NO_REASON;
-}
 
 /// An address in a function of Paddle's.
 struct CodePlace {
@@ -80,18 +60,28 @@ const CodePlace& place_at(void* address) {
   return place;
 }
 
-/// The operator is the first that is met between the hook and whoever called into Paddle; null for a PyLayer.
-const CodePlace* saving_place() {
-  Frames frames;
-  _Unwind_Backtrace(&note_frame, &frames);
+/// The operator is the first that is met between the hook and whoever called into Paddle.
+struct Search {
   bool is_in_paddle = false;
-  for (void* address : std::span(frames.addresses).first(frames.count)) {
-    const CodePlace& place = place_at(address);
-    if (is_in_paddle && !place.is_paddles) return nullptr;
-    is_in_paddle = place.is_paddles;
-    if (!place.op.empty()) return &place;
-  }
-  return nullptr;
+  const CodePlace* found = nullptr;
+};
+
+/// Looks at one frame, and ends the search as early as it can: each frame costs a quarter of a microsecond.
+_Unwind_Reason_Code look_at_frame(_Unwind_Context* context, void* argument) {
+  auto& search = *static_cast<Search*>(argument);
+  const CodePlace& place = place_at(reinterpret_cast<void*>(_Unwind_GetIP(context)));
+  if (search.is_in_paddle && !place.is_paddles) return _URC_END_OF_STACK;
+  search.is_in_paddle = place.is_paddles;
+  if (place.op.empty()) return _URC_NO_REASON;
+  search.found = &place;
+  return _URC_END_OF_STACK;
+}
+
+/// Null for a PyLayer.
+const CodePlace* saving_place() {
+  Search search;
+  _Unwind_Backtrace(&look_at_frame, &search);
+  return search.found;
 }
 
 // ---- the Python frame ------------------------------------------------------------------------------------------------

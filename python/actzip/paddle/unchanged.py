@@ -13,7 +13,9 @@ import paddle
 def unchanged(model: paddle.nn.Layer) -> Iterator[None]:
     """Puts gradients, buffers, training flags and random states back, so that every draw starts alike."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    # Running statistics of batch norms are parameters without a gradient.
+    frozen = [parameter for parameter in model.parameters() if parameter.stop_gradient]
+    buffers = [(buffer, buffer.clone()) for buffer in (*model.buffers(), *frozen)]
     training = [(layer, layer.training) for layer in model.sublayers(include_self=True)]
     python_state, paddle_state = random.getstate(), paddle.get_rng_state()
     for parameter, _ in gradients:

@@ -7,10 +7,9 @@ from typing import Any
 
 import paddle
 
-from ...paddle import Session
 from ...paddle import nn as base
 from .conf import config
-from .sessions import SessionsByConfig
+from .sessions import ConfiguredSession, SessionsByConfig
 
 #: Arguments that torch's layers have under another name, as the port's document promises.
 _TORCHS = {"bias": "bias_attr", "eps": "epsilon", "input_features": "in_features", "output_features": "out_features"}
@@ -45,7 +44,7 @@ class _Layer:
         if bound is not None:
             return bound
         sessions = self.__dict__.setdefault("_actzip_sessions", SessionsByConfig())
-        return base.Binding(sessions.now(Session, {"": self.group} if self.group else {}), "", is_alone=True)
+        return base.Binding(sessions.now(ConfiguredSession, {"": self.group} if self.group else {}), "", is_alone=True)
 
     def __repr__(self) -> str:
         return paddle.nn.Layer.__repr__(self)

@@ -7,11 +7,10 @@ from typing import Any
 
 import paddle
 
-from ...paddle import Session
 from ...paddle.convert import bind, change_classes
 from .conf import config
 from .layers import LAYERS, NORMS, paddles
-from .sessions import SessionsByConfig
+from .sessions import ConfiguredSession, SessionsByConfig
 
 
 class QModule(paddle.nn.Layer):
@@ -29,10 +28,10 @@ class QModule(paddle.nn.Layer):
         change_classes(model, {paddles(layer): layer for layer in LAYERS
                                if config.enable_quantized_bn or layer not in NORMS})
 
-    def session(self) -> Session:
+    def session(self) -> ConfiguredSession:
         """That keeps for the layers by the configuration of now."""
         groups = {path: layer.group for path, layer in self.model.named_sublayers() if getattr(layer, "group", 0)}
-        session = self._sessions.now(functools.partial(Session, self.model), groups)
+        session = self._sessions.now(functools.partial(ConfiguredSession, self.model), groups)
         if session is not self._bound:
             bind(self.model, session)
             self._bound = session
@@ -61,6 +60,6 @@ class QModule(paddle.nn.Layer):
     set_dict = load_dict = set_state_dict
 
 
-def session_of(model: QModule) -> Session:
+def session_of(model: QModule) -> ConfiguredSession:
     """Of a QModule: its ``report()`` shows what the last step kept."""
     return model.session()

@@ -18,6 +18,12 @@ _READ_LATER = ("training", "cudnn_benchmark_conv2d", "empty_cache_threshold", "p
 _REMEMBERED = 4
 
 
+class ConfiguredSession(Session):
+    """Its rules are the configuration's, which need not meet anything."""
+
+    _looks_back = False
+
+
 class SessionsByConfig:
     """One for each configuration: a program that goes back to one goes back to what was learned with it."""
 
