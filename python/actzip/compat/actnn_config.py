@@ -103,7 +103,7 @@ class ActNNConfig(Config):
         return bits[min(group, len(bits) - 1)]
 
     def session_options(self, groups: Mapping[str, int], num_samples: int) -> dict[str, Any]:
-        """For a session. `groups`: those of layers, by name, where it is not 0."""
+        """For a session. `groups`: those of layers, by name; 0 is the usual one."""
         name = self.preset()
         options: dict[str, Any] = {"preset": name}
         if not LEVELS[name].bits:
@@ -124,7 +124,8 @@ class ActNNConfig(Config):
         if not self.enable_quantized_bn:
             yield "use:batch_norm_input", "as is"
         for module, group in groups.items():
-            yield f"{module}: *", _fixed_codec(self.bits_of(group))
+            if group:
+                yield f"{module}: *", _fixed_codec(self.bits_of(group))
         if adapts and not self.adaptive_conv_scheme:
             for uses in ("use:convolution_*", "use:linear_*"):
                 yield uses, _fixed_codec(self.bits_of(0))

@@ -44,7 +44,8 @@ class _Layer:
         if bound is not None:
             return bound
         sessions = self.__dict__.setdefault("_actzip_sessions", SessionsByConfig())
-        return base.Binding(sessions.now(ConfiguredSession, {"": self.group} if self.group else {}), "", is_alone=True)
+        name = self.full_name()
+        return base.Binding(sessions.now(ConfiguredSession, {name: self.group}), name, is_alone=True)
 
     def __repr__(self) -> str:
         return paddle.nn.Layer.__repr__(self)

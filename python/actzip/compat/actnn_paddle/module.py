@@ -30,7 +30,7 @@ class QModule(paddle.nn.Layer):
 
     def session(self) -> ConfiguredSession:
         """That keeps for the layers by the configuration of now."""
-        groups = {path: layer.group for path, layer in self.model.named_sublayers() if getattr(layer, "group", 0)}
+        groups = {path: getattr(layer, "group", 0) for path, layer in self.model.named_sublayers()}
         session = self._sessions.now(functools.partial(ConfiguredSession, self.model), groups)
         if session is not self._bound:
             bind(self.model, session)
