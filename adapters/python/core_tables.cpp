@@ -85,7 +85,8 @@ py::dict backends() {
                   "cuda_problem"_a = cuda.problem);
 }
 
-/// The bytes that a codec makes of a tensor in host memory, which a framework gives by address. Strides are in elements.
+/// The bytes that a codec makes of a tensor in host memory, which a framework gives by address. Strides are in
+/// elements.
 py::bytes encode_bytes(std::uintptr_t address, const std::string& dtype, const std::vector<std::int64_t>& sizes,
                        const std::vector<std::int64_t>& strides, const std::string& codec, std::uint64_t seed) {
   if (sizes.size() != strides.size() || sizes.size() > kMaxRank) {

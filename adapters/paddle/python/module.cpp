@@ -47,9 +47,7 @@ const phi::DenseTensor& dense(PyObject* tensor) {
 }
 
 /// After an error in a hook Paddle does not turn gradients on again.
-void turn_gradients_on() {
-  py::module_::import("paddle.base.core").attr("_set_has_grad")(true);
-}
+void turn_gradients_on() { py::module_::import("paddle.base.core").attr("_set_has_grad")(true); }
 
 /// Runs the body of a hook, which CPython calls itself, and makes what it throws Python's.
 template <class Body>
@@ -82,9 +80,10 @@ PyObject* unpack_hook(PyObject* /*self*/, PyObject* held) {
     const auto* value = capsule_value<HeldPtr>(held, kHeldCapsule);
     if (value == nullptr) throw py::error_already_set();
     if ((*value)->is_lossy() && is_differentiated_again()) {
-      throw Error(ErrorCode::invalid_state, "actzip: paddle.grad with create_graph=True asks for what " +
-                  (*value)->site() + " saved, of which a few bits are kept; their error would enter the loss itself "
-                  "(allowed: this forward outside of the scope, or preset=\"exact\")");
+      throw Error(ErrorCode::invalid_state,
+                  "actzip: paddle.grad with create_graph=True asks for what " + (*value)->site() +
+                      " saved, of which a few bits are kept; their error would enter the loss itself "
+                      "(allowed: this forward outside of the scope, or preset=\"exact\")");
     }
     return paddle::pybind::ToPyObject(paddle::Tensor((*value)->restored()), false);
   });

@@ -47,8 +47,10 @@ void Held::keep(Kept kept, DType dtype) {
 void Held::check_untouched() const {
   const std::uint32_t now = const_cast<phi::DenseTensor&>(tensor_).InplaceVersionCounter().CurrentVersion();
   if (now == version_) return;
-  throw Error(ErrorCode::invalid_state, site() + " was saved for backward and has been changed by an in-place operation: "
-              "it is at version " + std::to_string(now) + ", and was at " + std::to_string(version_));
+  throw Error(ErrorCode::invalid_state, site() +
+                                            " was saved for backward and has been changed by an in-place operation: "
+                                            "it is at version " +
+                                            std::to_string(now) + ", and was at " + std::to_string(version_));
 }
 
 void Held::take_back() {
@@ -64,7 +66,8 @@ void Held::take_back() {
 
 /// The whole stretch that the tensor lies in, gaps included.
 Allocation Held::copy_of_span() const {
-  const std::size_t bytes = static_cast<std::size_t>(span_elems(to_shape(tensor_.meta()))) * phi::SizeOf(tensor_.dtype());
+  const std::size_t bytes =
+      static_cast<std::size_t>(span_elems(to_shape(tensor_.meta()))) * phi::SizeOf(tensor_.dtype());
   Allocation copy = paddle_memory().allocate(bytes, cpu_stream());
   std::memcpy(copy.data, tensor_.data(), bytes);
   return copy;
@@ -94,7 +97,8 @@ std::shared_ptr<phi::DenseTensor> Held::restored() {
   {
     const std::lock_guard lock(mutex_);
     if (is_gone_) {
-      throw Error(ErrorCode::invalid_state, "backward asks a second time for a tensor that it has given back (allowed: "
+      throw Error(ErrorCode::invalid_state,
+                  "backward asks a second time for a tensor that it has given back (allowed: "
                   "backward(retain_graph=True) the first time)");
     }
   }

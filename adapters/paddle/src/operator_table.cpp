@@ -49,8 +49,8 @@ void up_to_6(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memo
   between_0_and(6.0F, facts);
 }
 
-/// Paddle counts 0 among the values that pass. The limit is a normal number, which a processor that takes subnormal ones
-/// for 0 still sees below it; subnormal numbers below 0 pass, too.
+/// Paddle counts 0 among the values that pass. The limit is a normal number, which a processor that takes subnormal
+/// ones for 0 still sees below it; subnormal numbers below 0 pass, too.
 void not_below_0(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memory*/, OperatorFacts& facts) {
   facts.interval = {-std::numeric_limits<float>::min(), std::numeric_limits<float>::infinity(), MaskSide::off};
 }
@@ -98,9 +98,8 @@ constinit const std::array kRows = {
     OperatorRow{.names = "batched.matmul bmm",
                 .slots = {{{"x", Use::batched_operand}, {"y", Use::batched_operand}}},
                 .facts = operand_width},
-    OperatorRow{.names = "matmul",
-                .slots = {{{"x", Use::linear_input}, {"y", Use::linear_weight}}},
-                .facts = operand_width},
+    OperatorRow{
+        .names = "matmul", .slots = {{{"x", Use::linear_input}, {"y", Use::linear_weight}}}, .facts = operand_width},
     OperatorRow{.names = "addmm",
                 .slots = {{{"input"}, {"x", Use::linear_input}, {"y", Use::linear_weight}}},
                 .facts = operand_width},
@@ -129,17 +128,14 @@ constinit const std::array kRows = {
                            {"out", Use::row_norm_input, 3}}},
                 .rest = {"statistics", Use::norm_statistics},
                 .facts = plane_elems},
-    OperatorRow{.names = "rnn",
-                .slots = {{{"x", Use::recurrent_input, 3}}},
-                .rest = {"state", Use::recurrent_state}},
+    OperatorRow{.names = "rnn", .slots = {{{"x", Use::recurrent_input, 3}}}, .rest = {"state", Use::recurrent_state}},
 
     // Element by element.
     OperatorRow{.names = "gelu", .slots = {{{"x", Use::gelu_input}}}},
     OperatorRow{.names = "silu swish mish hardswish softplus logsigmoid elu celu asinh",
                 .slots = {{{"x", Use::slope_input}, {"out", Use::slope_input}}}},
-    OperatorRow{.names = "multiply multiply_",
-                .slots = {{{"x", Use::factor}, {"y", Use::factor}}},
-                .facts = other_factor},
+    OperatorRow{
+        .names = "multiply multiply_", .slots = {{{"x", Use::factor}, {"y", Use::factor}}}, .facts = other_factor},
     OperatorRow{.names = "square", .slots = {{{"x", Use::power_base}}}, .facts = squared},
     OperatorRow{.names = "tanh tanh_ sigmoid sigmoid_", .slots = {{{"out", Use::bounded_result}}}},
     OperatorRow{.names = "softmax softmax_", .slots = {{{"out", Use::softmax_result}}}},

@@ -39,8 +39,8 @@ bool is_true(const Owned& value) { return value.get() == Py_True; }
 
 /// Nodes of operators that leave a weight recognisable: it is looked at from another side, cast or scaled.
 constexpr std::array<std::string_view, 9> kPassing = {
-    "TransposeGradNode", "ReshapeGradNode",   "CastGradNode",  "ScaleGradNode", "UnsqueezeGradNode",
-    "SqueezeGradNode",   "FlattenGradNode",   "AssignGradNode", "SliceGradNode",
+    "TransposeGradNode", "ReshapeGradNode", "CastGradNode",   "ScaleGradNode", "UnsqueezeGradNode",
+    "SqueezeGradNode",   "FlattenGradNode", "AssignGradNode", "SliceGradNode",
 };
 
 std::string name_of(PyObject* node) {

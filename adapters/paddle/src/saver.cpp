@@ -15,7 +15,8 @@ namespace actzip::paddle_adapter {
 
 namespace {
 
-// ---- the native stack ------------------------------------------------------------------------------------------------
+// ---- the native stack
+// ------------------------------------------------------------------------------------------------
 
 /// An address in a function of Paddle's.
 struct CodePlace {
@@ -84,7 +85,8 @@ const CodePlace* saving_place() {
   return search.found;
 }
 
-// ---- the Python frame ------------------------------------------------------------------------------------------------
+// ---- the Python frame
+// ------------------------------------------------------------------------------------------------
 
 /// What is asked about functions of Paddle's. A code object that was asked about is kept, so that no other gets its
 /// address.

@@ -25,7 +25,8 @@ std::string_view unsupported_reason(const phi::DenseTensor& tensor) {
 
 Held::Backward backward_of(const Operator& op) {
   if (op.is_foreign) return Held::Backward::asks;
-  // An operator that the table does not know may write into what it saved, as Paddle does where it believes to be alone.
+  // An operator that the table does not know may write into what it saved, as Paddle does where it believes to be
+  // alone.
   return op.row == nullptr || op.row->writes_saved ? Held::Backward::writes : Held::Backward::reads;
 }
 
@@ -77,7 +78,8 @@ std::size_t PaddleSession::Hash::operator()(const SiteAddress& address) const no
 PaddleSession::SiteGroup& PaddleSession::group_of(const Saver& saver, int rank) {
   const Slot slot = slot_of(saver.op->row, saver.slot);
   const bool fits = rank >= slot.least_rank;
-  const SiteAddress address{modules_.empty() ? nullptr : modules_.back(), saver.op, fits ? saver.slot : -1 - saver.slot};
+  const SiteAddress address{modules_.empty() ? nullptr : modules_.back(), saver.op,
+                            fits ? saver.slot : -1 - saver.slot};
   const auto [found, is_new] = groups_.try_emplace(address);
   SiteGroup& group = found->second;
   if (is_new) {
@@ -148,8 +150,9 @@ std::shared_ptr<Held> PaddleSession::pack(PyObject* object) noexcept {
   auto held = std::make_shared<Held>(tensor, backward_of(*saver.op));
   try {
     if (tensor.place().GetType() != phi::AllocationType::CPU) {
-      throw Error(ErrorCode::backend_unavailable, "actzip.paddle: a tensor on " + tensor.place().DebugString() +
-                  " was saved (allowed: tensors of the CPU; the adapter is built without CUDA)");
+      throw Error(ErrorCode::backend_unavailable,
+                  "actzip.paddle: a tensor on " + tensor.place().DebugString() +
+                      " was saved (allowed: tensors of the CPU; the adapter is built without CUDA)");
     }
     SiteGroup& group = group_of(saver, tensor.dims().size());
     const SiteId site = next_in(group, saver);
