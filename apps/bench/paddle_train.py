@@ -43,7 +43,7 @@ def generated(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     phase = random.uniform(0, 2 * np.pi, count)
     wave = np.sin(frequency[:, None, None] * (x * np.cos(angle)[:, None, None] + y * np.sin(angle)[:, None, None])
                   + phase[:, None, None])
-    images = wave[:, None] * random.uniform(0.2, 1, (count, 3, 1, 1)) + random.normal(0, 1, (count, 3, *x.shape))
+    images = wave[:, None] * random.uniform(0.2, 1, (count, 3, 1, 1)) + random.normal(0, 4, (count, 3, *x.shape))
     return images.astype("float32"), labels.astype("int64")
 
 
