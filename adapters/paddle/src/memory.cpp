@@ -1,13 +1,20 @@
 #include "memory.hpp"
 
 #include <omp.h>
-#include <paddle/phi/core/memory/malloc.h>
+#include <paddle/phi/core/allocator.h>
 #include <pthread.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <memory>
 
 #include "actzip/error.hpp"
+
+// Exported by all releases; the header that declares it needs another that Paddle 3.0 does not ship.
+namespace paddle::memory {
+std::shared_ptr<phi::Allocation> AllocShared(const phi::Place& place, std::size_t size);
+}  // namespace paddle::memory
 
 namespace actzip::paddle_adapter {
 
