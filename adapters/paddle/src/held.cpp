@@ -79,7 +79,8 @@ Allocation Held::decoded_span() const {
   const Stream stream = cpu_stream();
   const std::size_t bytes = static_cast<std::size_t>(span_elems(shape)) * dtype_bytes(dtype_);
   if (kept_.how == Keep::shape_only) return paddle_memory().allocate(bytes, stream);
-  if (compact(shape) == shape) return restore(kept_, stream, paddle_memory());
+  // What restore() gives may be given to another reader as well, who would see what is written into it.
+  if (compact(shape) == shape && backward_ != Backward::writes) return restore(kept_, stream, paddle_memory());
   Allocation span = paddle_memory().allocate(bytes, stream);
   const Encoding encoding = encoding_of(kept_, stream, paddle_memory());
   decode(encoding.spec, encoding.bytes, {span.data, dtype_, shape}, encoding.seed, stream, encoding.segments);
