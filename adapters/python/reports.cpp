@@ -78,7 +78,7 @@ PlanReport plan_from(const Fields& fields) {
 }
 
 Cause cause_from(const std::string& text) {
-  for (const Cause cause : {Cause::parameter, Cause::small, Cause::type, Cause::rule, Cause::policy}) {
+  for (const Cause cause : {Cause::parameter, Cause::small, Cause::type, Cause::rule, Cause::policy, Cause::guard}) {
     if (text == to_string(cause)) return cause;
   }
   return Cause::none;

@@ -54,9 +54,13 @@ inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 /// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
 inline constexpr std::int64_t kShortRow = 256;
 
-/// Rows of a norm that are not a whole number of groups get groups of their own, as long as padding costs no more than
-/// this: a small row beside a large one would get the noise of that.
-inline constexpr double kMostPadding = 1.3;
+/// A norm over fewer elements than this keeps its input in bf16: there is little to gain, and nothing averages the
+/// error.
+inline constexpr std::int64_t kTinyRow = 32;
+
+/// Rows that are not a whole number of groups get groups of their own, as long as padding costs no more than this: a
+/// small row beside a large one would get the noise of that.
+inline constexpr double kMostPadding = 1.5;
 
 /// Rows of linear operands that are this wide fill most of a large network's memory, and get 2 bits.
 inline constexpr std::int64_t kWideRow = 4096;
@@ -108,7 +112,7 @@ struct OperatorFacts {
   bool meets_parameter = false;  ///< that factor is a parameter
   bool meets_itself = false;     ///< that factor is the same tensor: a square
   bool recomputable = false;     ///< the operator can be run again in backward, on what it has saved of its arguments
-  bool after_model = false;      ///< saved by no module, after modules of a known model have saved: by a loss
+  bool after_model = false;      ///< saved by a loss, behind all parameters
 };
 
 /// `recomputed`: nothing is kept, and the adapter runs the operator again.
@@ -155,6 +159,9 @@ class Policy {
   [[nodiscard]] Choice choose(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const;
 
   [[nodiscard]] const std::string& preset() const noexcept { return preset_; }
+
+  /// Whether the preset is one codec for everything.
+  [[nodiscard]] bool is_uniform() const noexcept { return uniform_.has_value(); }
 
  private:
   struct OwnRow {

@@ -50,6 +50,7 @@ enum class Cause : std::uint8_t {
   type,       ///< no codec takes this kind of tensor
   rule,       ///< a rule of the session
   policy,     ///< the table, the preset or a plan
+  guard,      ///< few bits of it were seen to spoil a gradient
 };
 
 /// "parameter"; "" for none.

@@ -53,6 +53,9 @@ struct SessionOptions {
   /// wherever these would take the usual one. "": rotated, and affine:8:nearest.
   std::string codec = {};
   int max_bits = 0;  ///< the most that a plan gives a site; 0: no limit, a site may stay as it is
+  /// Whether an adapter that can compare gradients does so once for each site: see Session::keep_exactly(). None:
+  /// unless a preset asks for the same codec everywhere, or for what another system does.
+  std::optional<bool> guard = std::nullopt;
 };
 
 struct SiteId {
@@ -273,6 +276,12 @@ class Session {
   /// as this site asks, nothing is kept for it, and the result is `derived`; else the source's site learns what is
   /// asked for, and keeps that from the next step on.
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source = nullptr);
+
+  /// Whether an adapter is to look at each site once: what do its few bits do to a gradient?
+  [[nodiscard]] bool is_guarded() const;
+
+  /// The gradient of that site was seen to be spoilt: from now on it is kept as it is, whatever policy and plan say.
+  void keep_exactly(SiteId site);
 
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;

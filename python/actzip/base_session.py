@@ -45,6 +45,7 @@ class BaseSession:
         closure: Callable[[], Any] | None = None,
         codec: str = "",
         max_bits: int = 0,
+        guard: bool | None = None,
         min_elems: int | None = None,
         dry: bool | None = None,
     ) -> None:
@@ -57,7 +58,7 @@ class BaseSession:
         self.options: dict[str, Any] = {
             "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
             "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
-            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, **named_twice}
+            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, "guard": guard, **named_twice}
         check(self.options)
         self._core = self._make_core()
         warn_of_level(preset)

@@ -58,6 +58,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "use_gradient": (_is_flag, "True or False"),
     "num_samples": (_is_count, "a whole number, 0 or more"),
     "codec": (_is_text, "a text such as 'affine:nearest:group=64', or ''"),
+    "guard": (lambda value: value is None or _is_flag(value), "True, False or None"),
     "max_bits": (_is_count, "a whole number, 0 or more"),
 }
 

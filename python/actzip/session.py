@@ -53,6 +53,9 @@ class Session(BaseSession):
         codec: a codec's name, groups and rounding, as in ``"affine:nearest:group=64"``, in place of ``rotated``
             wherever policy and plan take that; they say the bits.
         max_bits: the most that a plan gives a site; 0: no limit.
+        guard: whether each site is looked at once, in the first steps: if a gradient that is made of its few bits has
+            little in common with the exact one, the site is kept as it is from then on, with a warning. None: unless
+            the preset is one codec for everything, or a level of another system. See docs/policy.md.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
@@ -73,6 +76,11 @@ class Session(BaseSession):
     # Written in C++, which asks for the methods below: an interrupt between two lines would leave half a scope behind.
     __enter__ = _C.enter
     __exit__ = _C.leave
+
+    def _has_begun(self) -> None:
+        if notice := self._core.take_notice():
+            warnings.warn(notice, stacklevel=2)
+        super()._has_begun()
 
     def _begin_layers(self) -> None:
         """Begins a step of layers that compress their own activations; inside a scope that has happened."""

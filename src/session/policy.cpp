@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 #include <variant>
@@ -154,26 +155,57 @@ bool lies_in_rows(const Shape& shape) {
 
 std::int64_t in_groups(std::int64_t row_elems, std::int64_t group) { return (row_elems + group - 1) / group * group; }
 
-/// With the size of groups that pads rows of that width least.
+/// Elements of rows that may differ so much in size that they must not share a group; 0: there are none.
+std::int64_t own_rows(const PolicyRow& row, std::int64_t row_elems) {
+  const bool has_rows = row.treatment == Treatment::codec_by_row || row.treatment == Treatment::pointwise ||
+                        row.treatment == Treatment::codec_if_whole;
+  return has_rows && row_elems >= kTinyRow ? row_elems : 0;
+}
+
+bool is_norm(Use use) { return use == Use::batch_norm_input || use == Use::row_norm_input; }
+
+bool is_product(Use use) {
+  return use == Use::linear_input || use == Use::linear_weight || use == Use::batched_operand ||
+         use == Use::vector_operand;
+}
+
+/// The least group of `affine` that holds a row.
+GroupSize group_for(std::int64_t row_elems) {
+  constexpr std::uint64_t kLeastGroup = 32;
+  return GroupSize(static_cast<int>(std::bit_ceil(std::max(static_cast<std::uint64_t>(row_elems), kLeastGroup))));
+}
+
+/// With groups that pads rows of that width least. Those of `rotated` are too large for short rows; `affine` pads none.
 CodecSpec for_rows(CodecSpec spec, std::int64_t row_elems) {
   constexpr int kSmallGroup = 128;
   auto* rotated = std::get_if<Rotated>(&spec);
-  if (rotated == nullptr || row_elems < kShortRow) return spec;
+  if (rotated == nullptr || row_elems == 0) return spec;
+  if (row_elems < kShortRow && row_elems % kSmallGroup != 0) {
+    return Affine{.bits = rotated->bits, .rounding = Rounding::dithered, .group = group_for(row_elems)};
+  }
   const bool is_tighter = in_groups(row_elems, kSmallGroup) < in_groups(row_elems, rotated->group.value);
   if (is_tighter) rotated->group = GroupSize(kSmallGroup);
   return spec;
 }
 
+int group_of(const CodecSpec& spec) {
+  if (const auto* rotated = std::get_if<Rotated>(&spec)) return rotated->group.value;
+  const auto* affine = std::get_if<Affine>(&spec);
+  return affine != nullptr ? affine->group.value : 0;
+}
+
 }  // namespace
 
-Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t row_elems) {
-  const auto* rotated = std::get_if<Rotated>(&spec);
-  if (row.treatment != Treatment::codec_by_row || rotated == nullptr || row_elems < kShortRow) return {};
+Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t width) {
+  const std::int64_t group = group_of(spec);
+  const std::int64_t row_elems = own_rows(row, width);
+  if (group == 0 || row_elems == 0 || row_elems % group == 0) return {};
   const std::int64_t elems = unique_elems(shape);
-  const std::int64_t padded = in_groups(row_elems, rotated->group.value);
-  const bool fits = padded != row_elems && elems % row_elems == 0 &&
-                    static_cast<double>(padded) <= kMostPadding * static_cast<double>(row_elems);
-  return fits && lies_in_rows(shape) ? Segments{.count = elems / row_elems} : Segments{};
+  if (elems % row_elems != 0 || !lies_in_rows(shape)) return {};
+  const bool is_padded = std::holds_alternative<Rotated>(spec);
+  const bool costs_much =
+      is_padded && static_cast<double>(in_groups(row_elems, group)) > kMostPadding * static_cast<double>(row_elems);
+  return costs_much ? Segments{} : Segments{.count = elems / row_elems};
 }
 
 std::string site_name(const SiteKey& key) {
@@ -327,17 +359,19 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
     if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
     return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};
   }
-  const bool by_row = row.treatment == Treatment::codec_by_row || row.treatment == Treatment::codec_by_map;
-  const bool short_rows = by_row && facts.row_elems > 0 && facts.row_elems < kShortRow;
+  const std::int64_t rows = own_rows(row, facts.row_elems);
+  const std::int64_t summed = row.treatment == Treatment::codec_by_map ? facts.row_elems : rows;
+  const bool short_rows = summed > 0 && summed < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
-  const bool near_loss = pointwise && facts.after_model;
-  const bool is_fine = near_loss || (pointwise && facts.meets_itself);
+  const bool near_loss = facts.after_model && (pointwise || is_product(row.use));
+  const bool tiny_rows = is_norm(row.use) && facts.row_elems > 0 && facts.row_elems < kTinyRow;
+  const bool is_fine = near_loss || tiny_rows || (pointwise && facts.meets_itself);
   const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   CodecSpec spec =
       is_fine ? kFine
               : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
-  if (row.treatment == Treatment::codec_by_row && !family_) spec = for_rows(spec, facts.row_elems);
+  if (!family_) spec = for_rows(spec, rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }

@@ -31,7 +31,8 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::index, Treatment::index, {}, "positions along one dimension"},
     PolicyRow{Use::attention_query, Treatment::codec, kFourBits, "passes through an exponential in backward"},
     PolicyRow{Use::attention_key, Treatment::codec, kFourBits, "passes through an exponential in backward"},
-    PolicyRow{Use::attention_value, Treatment::codec, kTwoBits, "v of attention: enters linearly"},
+    // It enters linearly, but the gradients of query and key are differences between its rows, and small ones.
+    PolicyRow{Use::attention_value, Treatment::codec, kThreeBits, "v of attention: enters linearly"},
     // Backward takes the result's product with its gradient from that of every value. Noise in the values cancels there
     // if the result is made of the same values, and with it most of what attention's gradient would suffer.
     PolicyRow{Use::attention_result, Treatment::again_or_codec, kTwoBits, "enters linearly"},

@@ -123,6 +123,7 @@ struct SavedSite {
   std::optional<Want> asked, planned;
   std::optional<double> sensitivity;
   bool has_plane = false;
+  bool is_spoilt = false;
   std::int64_t saves = 0;
 };
 
@@ -137,6 +138,7 @@ SavedSite read_site(std::string_view line) {
   site.planned = fields.want();
   site.sensitivity = fields.optional_amount();
   site.has_plane = fields.flag();
+  site.is_spoilt = fields.flag();
   site.saves = fields.count<std::int64_t>();
   fields.check_done();
   return site;
@@ -167,9 +169,9 @@ std::string State::save() {
       fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
                   text_of(plan.predicted_variance), text_of(plan.measured_variance), text_of(plan.gradient_variance));
   for (const Site& site : sites_) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
                         text_of(site.asked), text_of(site.planned), text_of(site.sensitivity), int{site.has_plane},
-                        site.saves);
+                        int{site.is_spoilt}, site.saves);
   }
   return text;
 }
@@ -200,6 +202,7 @@ void State::load(std::string_view text) {
     site.planned = saved.planned;
     site.sensitivity = saved.sensitivity;
     site.has_plane = saved.has_plane;
+    site.is_spoilt = saved.is_spoilt;
     site.saves = saved.saves;
   }
 }

@@ -20,6 +20,10 @@ Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream,
   return state_->keep(site, tensor, stream, memory, source);
 }
 
+bool Session::is_guarded() const { return state_->is_guarded(); }
+
+void Session::keep_exactly(SiteId site) { state_->keep_exactly(site); }
+
 bool Session::wants_observation() const { return state_->wants_observation(); }
 
 void Session::note_observed() { state_->note_observed(); }

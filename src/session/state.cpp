@@ -70,6 +70,14 @@ void State::begin_step() {
   if (!trial_) adaptation_.begin_step();
 }
 
+/// Nobody is to be kept from what a preset of one codec, or another system, would do.
+bool State::is_guarded() const {
+  if (options_.dry || !options_.only.empty()) return false;
+  return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());
+}
+
+void State::keep_exactly(SiteId site) { site_at(site).is_spoilt = true; }
+
 void State::note_observed() {
   const std::lock_guard lock(mutex_);
   is_observed_ = true;
@@ -202,6 +210,7 @@ bool State::is_tried(const Site& site) const {
 Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
   if (is_small(tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
+  if (site.is_spoilt) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "few bits of it spoilt a gradient"};
   Choice choice = policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
   // What is computed again follows the site that is compressed.
   if (options_.only.empty() || site.name == options_.only || choice.keep == Keep::recomputed) return choice;
@@ -215,6 +224,7 @@ Cause State::cause_of(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role == Role::parameter) return Cause::parameter;
   if (tensor.role == Role::unsupported) return Cause::type;
   if (is_small(tensor)) return Cause::small;
+  if (site.is_spoilt) return Cause::guard;
   const bool by_rule = site.row->treatment == Treatment::ruled && std::holds_alternative<Copy>(site.row->spec);
   return by_rule ? Cause::rule : Cause::policy;
 }

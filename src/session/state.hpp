@@ -42,6 +42,8 @@ struct Site {
   Use use = Use::unknown;
   const PolicyRow* row = nullptr;  ///< null in a site that was loaded, until its adapter asks for it
 
+  std::atomic<bool> is_spoilt = false;  ///< few bits of it spoil a gradient: it is kept as it is
+
   std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
   std::optional<Want> planned;  ///< instead of what the policy says
   std::optional<double> sensitivity;
@@ -105,6 +107,8 @@ class State : public std::enable_shared_from_this<State> {
   SiteId site(const SiteKey& key);
   const std::string& site_name(SiteId site);
   SiteId site_named(const std::string& name);
+  [[nodiscard]] bool is_guarded() const;
+  void keep_exactly(SiteId site);
   bool wants_observation();
   bool wants_measurement();
   void note_observed();

@@ -27,6 +27,7 @@ std::uint64_t spread(std::uint64_t x) {
 /// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
 Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
   if (site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
+  if (!by_sample_ && policy_.is_uniform()) return {};
   if (!by_sample_) return row_segments(*site.row, spec, tensor.view.shape, tensor.facts.row_elems);
   if (has_trial_) {
     const std::lock_guard lock(mutex_);

@@ -30,12 +30,12 @@ def unfused_attention(q, k, v, dropout=0.0, transposed=False):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_unfused_attention(dropout, transposed, autocast):
-    """Of the second product's operands only v goes to 2 bits: the other is a softmax's result."""
+    """Of the second product's operands only v goes to 3 bits: the other is a softmax's result."""
     q, k, v = (image(4, 64, 32) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         found = sites(unfused_attention, q, k, v, dropout, transposed)
     v_slot, softmax_slot = ("self", "mat2") if transposed else ("mat2", "self")
-    assert found[f"softmax.bmm.{v_slot}"].codec == "rotated:2"
+    assert found[f"softmax.bmm.{v_slot}"].codec == "rotated:3"
     assert found["bmm.mat2" if transposed else "bmm.self"].codec in ("rotated:4", "affine:8:nearest", "shared")
     assert found["_softmax.result"].codec == "affine:8:nearest"
     assert f"softmax.bmm.{softmax_slot}" not in found
@@ -51,7 +51,7 @@ def test_pointwise_operators_after_the_model_are_a_loss():
     found = {site.site: site for site in session.report().sites}
     assert found["1: gelu.self"].codec == "rotated:3"
     assert found["pow.self"].codec == "cast:bf16" and "loss" in found["pow.self"].reason
-    assert sites(lambda x: (x - 1).pow(2), image(64, 64))["pow.self"].codec == "rotated:2"  # no model, nothing to go by
+    assert sites(lambda x: (x - 1).pow(2), image(64, 64))["pow.self"].codec.startswith("affine:4")  # no model, nothing to go by
 
 
 def charbonnier(y, target):
@@ -128,7 +128,7 @@ def test_what_serves_a_parameters_gradient_alone_takes_two_bits():
         output = model(image(64, 64))
     output.sum().backward()
     first, second = (site for site in session.report().sites if site.slot == "self")
-    assert first.codec == "rotated:2" and second.codec == "rotated:3"
+    assert first.codec == "rotated:2" and second.codec == "affine:4:dithered:group=64"
 
 
 @pytest.mark.parametrize("options", [{"preset": "affine:2"}, {"rules": {"*": "rotated:4"}}])
@@ -206,12 +206,13 @@ def test_small_rows_do_not_get_the_noise_of_large_ones(width):
 
 
 def test_groups_that_restart_at_rows_cost_little():
-    """Rows of 300 would be padded to 384: as much as a group may cost. Those of 260 stay as they lie."""
+    """Rows of 260 are padded to 384, which is the most that it may cost; short ones are not padded."""
     def kept(width):
         return sites(nn.LayerNorm(width), image(256, width))["native_layer_norm.input"].bytes_after / (256 * width)
 
     assert kept(384) < 1.1 * kept(256) and kept(320) < 1.35 * kept(256)
-    assert kept(300) < 1.45 * kept(256) and kept(260) < 1.1 * kept(256)
+    assert kept(300) < 1.45 * kept(256) and kept(260) < 1.6 * kept(256)
+    assert kept(200) < 1.05 * kept(128) and kept(64) < 1.1 * kept(128)
 
 
 def test_rules_come_first():

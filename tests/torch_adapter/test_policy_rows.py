@@ -54,13 +54,13 @@ CASES = [
     (lambda x: F.nll_loss(x, indices(64, 64)), SQUARE, "nll_loss_forward.self", "shape only"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.query", "rotated:4"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.key", "rotated:4"),
-    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.value", "rotated:2"),
+    (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.value", "rotated:3"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (2, 4, 32, 16), f"{ATTENTION}.result", "recomputed"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3), (4, 8, 64, 16), f"{ATTENTION}.aux0", "recomputed"),
     (lambda x: F.scaled_dot_product_attention(x, x * 2, x * 3, attn_mask=(x @ x.mT).detach()), (4, 8, 64, 16),
      f"{ATTENTION}.attn_mask", "as is"),
     (lambda x: x @ (x * 2).transpose(1, 2), (4, 32, 32), "bmm.mat2", "rotated:4"),
-    (lambda x: x.softmax(-1) @ (x * 2), (4, 32, 32), "softmax.bmm.mat2", "rotated:2"),
+    (lambda x: x.softmax(-1) @ (x * 2), (4, 32, 32), "softmax.bmm.mat2", "rotated:3"),
     (lambda x: x @ torch.rand(64, requires_grad=True), SQUARE, "mv.self", "as is"),
     (lambda x: x.flatten() @ (x * 2).flatten(), LARGE, "dot.self", "rotated:2"),
     (nn.Conv2d(8, 8, 3), IMAGE, "convolution.input", "rotated:2"),
@@ -75,7 +75,11 @@ CASES = [
     (nn.BatchNorm2d(8), IMAGE, "native_batch_norm.input", "rotated:2"),
     (nn.BatchNorm2d(64), (8, 64, 2, 2), "native_batch_norm.input", "rotated:4"),
     (nn.LayerNorm(256), (8, 256), "native_layer_norm.input", "rotated:2"),
-    (nn.LayerNorm(64), SQUARE, "native_layer_norm.input", "rotated:4"),
+    (nn.LayerNorm(64), SQUARE, "native_layer_norm.input", "affine:4:dithered:group=64"),
+    (nn.LayerNorm(128), (64, 128), "native_layer_norm.input", "rotated:4:group=128"),
+    (nn.LayerNorm(200), (64, 200), "native_layer_norm.input", "affine:4:dithered"),
+    (nn.LayerNorm(16), (256, 16), "native_layer_norm.input", "cast:bf16"),
+    (nn.BatchNorm1d(256), (8, 256), "native_batch_norm.input", "cast:bf16"),
     (nn.BatchNorm1d(2048), (16, 2048), "native_batch_norm.aux0", "as is"),
     (nn.GroupNorm(2, 8), IMAGE, "native_group_norm.input", "rotated:2"),
     (nn.LayerNorm(4), (2048, 4), "native_layer_norm.aux1", "as is"),
@@ -87,7 +91,9 @@ CASES = [
     (F.mish, SQUARE, "mish.self", "rotated:4"),
     (F.softplus, SQUARE, "softplus.self", "rotated:4"),
     (lambda x: x * (x * 2), SQUARE, "mul.self", "rotated:3"),
-    (lambda x: x**2, SQUARE, "pow.self", "rotated:2"),
+    (lambda x: x**2, SQUARE, "pow.self", "affine:4:dithered:group=64"),
+    (lambda x: x**2, (16, 256), "pow.self", "rotated:2"),
+    (lambda x: x * (x * 2).mean(-1, keepdim=True), (64, 320), "mul.self", "rotated:3:group=128"),
     (lambda x: x**0.5, SQUARE, "pow.self", "as is"),
     (lambda x: x**-1.5, SQUARE, "pow.self", "as is"),
     (lambda x: x ** (x * 2), SQUARE, "pow.exponent", "as is"),
@@ -128,7 +134,7 @@ CASES = [
     (F.elu, SQUARE, "elu.self", "rotated:4"),
     (nn.LayerNorm(384), (8, 384), "native_layer_norm.input", "rotated:2:group=128"),
     (nn.GroupNorm(4, 8), IMAGE, "native_group_norm.input", "rotated:2"),
-    (nn.GroupNorm(8, 8), (4, 8, 8, 8), "native_group_norm.input", "rotated:4"),
+    (nn.GroupNorm(8, 8), (4, 8, 8, 8), "native_group_norm.input", "affine:4:dithered:group=64"),
 ]
 USES_MET = set()
 IDS = [f"{site}-{codec}" for _, _, site, codec in CASES]
@@ -158,7 +164,7 @@ def test_every_use_has_a_case():
     assert set(TABLE) == USES_MET
 
 
-@pytest.mark.parametrize(("bits", "codec"), [(1, "rotated:4"), (3, "rotated:4"), (8, "affine:8:nearest")])
+@pytest.mark.parametrize(("bits", "codec"), [(1, "affine:4:dithered:group=64"), (3, "affine:4:dithered:group=64"), (8, "affine:8:nearest")])
 def test_bits_never_narrow_short_rows(bits, codec):
     session = actzip.Session(bits=bits)
     with session:

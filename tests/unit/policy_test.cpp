@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "actzip/codec.hpp"
@@ -47,13 +48,35 @@ TEST(Policy, GroupsRestartAtRowsOfNorms) {
     const PolicyRow& row = policy_table()[static_cast<std::size_t>(use)];
     return row_segments(row, Rotated{.bits = Bits(2), .group = GroupSize(group)}, shape, row_elems).count;
   };
-  EXPECT_EQ(segments(384, 256, Shape::contiguous({8, 384})), 1) << "512 of 384 is too much";
+  EXPECT_EQ(segments(300, 256, Shape::contiguous({8, 300})), 1) << "512 of 300 is too much";
   EXPECT_EQ(segments(320, 128, Shape::contiguous({8, 320})), 8);
   EXPECT_EQ(segments(384, 128, Shape::contiguous({8, 384})), 1) << "they do so anyway";
   EXPECT_EQ(segments(320, 128, Shape::contiguous({8, 320}), Use::batch_norm_input), 1);
-  EXPECT_EQ(segments(200, 128, Shape::contiguous({8, 200})), 1) << "short rows have more bits instead";
+  EXPECT_EQ(segments(16, 128, Shape::contiguous({8, 16})), 1) << "tiny rows have no groups of their own";
   EXPECT_EQ(segments(320, 128, Shape{2, {8, 320}, {1, 8}}), 1) << "rows do not lie one after the other";
   EXPECT_EQ(segments(320, 128, Shape{3, {2, 4, 320}, {1280, 320, 1}}), 8);
+}
+
+TEST(Policy, ShortRowsHaveAGroupEach) {
+  const PolicyRow& row = policy_table()[static_cast<std::size_t>(Use::row_norm_input)];
+  for (const auto& [width, spec, segments] :
+       {std::tuple(64, "affine:4:dithered:group=64", 1), std::tuple(48, "affine:4:dithered:group=64", 8),
+        std::tuple(200, "affine:4:dithered", 8), std::tuple(128, "rotated:4:group=128", 1),
+        std::tuple(31, "cast:bf16", 1)}) {
+    const Shape shape = Shape::contiguous({8, width});
+    const Choice choice = Policy().choose(row, DType::f32, shape, {.row_elems = width});
+    EXPECT_EQ(to_string(choice.spec), spec);
+    EXPECT_EQ(row_segments(row, choice.spec, shape, width).count, segments) << width;
+  }
+}
+
+TEST(Policy, ProductsInALossAreFine) {
+  for (const Use use : {Use::linear_input, Use::batched_operand, Use::factor}) {
+    const PolicyRow& row = policy_table()[static_cast<std::size_t>(use)];
+    const Shape shape = Shape::contiguous({64, 512});
+    EXPECT_EQ(to_string(Policy().choose(row, DType::f32, shape, {.after_model = true}).spec), "cast:bf16");
+    EXPECT_NE(to_string(Policy().choose(row, DType::f32, shape, {}).spec), "cast:bf16");
+  }
 }
 
 TEST(Policy, WhatOthersSaveIsKeptButForPresetsThatTreatAllAlike) {
@@ -115,7 +138,7 @@ TEST(Policy, AttentionRunsAgainWhereItCan) {
   EXPECT_EQ(kept(Policy("division"), "result", again).keep, Keep::as_is);
   EXPECT_EQ(spec_of(kept(Policy("rotated:4"), "result", again)), "rotated:4");
   // An operand is one whatever an adapter says, and a rule goes first.
-  EXPECT_EQ(spec_of(kept(Policy(), "value", again)), "rotated:2");
+  EXPECT_EQ(spec_of(kept(Policy(), "value", again)), "rotated:3");
   const std::vector<Rule> rules{{"*", "rotated:3"}};
   const Policy ruled("default", std::nullopt, rules);
   EXPECT_EQ(spec_of(kept(ruled, "result", again)), "rotated:3");

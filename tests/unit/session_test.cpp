@@ -37,6 +37,31 @@ TEST_F(SessionTest, KeepsAndRestores) {
   EXPECT_EQ(session->live_bytes(), session->report().bytes_after);
 }
 
+TEST_F(SessionTest, WhatSpoiltAGradientIsKeptAsItIsFromThenOn) {
+  const FakeTensor x;
+  EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::encoded);
+  session->keep_exactly(session->site_named("addmm.mat1"));
+  session->begin_step();
+  EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::as_is);
+  EXPECT_EQ(session->report().sites[0].cause, Cause::guard);
+  const std::string state = session->save_state();
+  restart({});
+  session->load_state(state);
+  session->begin_step();
+  EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::as_is) << "after it was loaded, too";
+}
+
+TEST_F(SessionTest, IsGuardedUnlessAPresetAsksForTheSameEverywhere) {
+  EXPECT_TRUE(Session().is_guarded());
+  EXPECT_TRUE(Session({.preset = "exact"}).is_guarded()) << "a rule may compress";
+  for (const char* preset : {"affine:2", "actnn:L3", "gact:L1"}) {
+    EXPECT_FALSE(Session({.preset = preset}).is_guarded()) << preset;
+    EXPECT_TRUE(Session({.preset = preset, .guard = true}).is_guarded()) << preset;
+  }
+  EXPECT_FALSE(Session({.guard = false}).is_guarded());
+  EXPECT_FALSE(Session({.dry = true, .guard = true}).is_guarded()) << "nothing is compressed";
+}
+
 /// Encodes what it was told to, and says so, or leaves it.
 struct CountingEncoder final : Encoder {
   ConstTensorView view;

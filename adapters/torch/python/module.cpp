@@ -183,6 +183,7 @@ PYBIND11_MODULE(_C, module) {
       .def("saves", [](const Session& session) { return session.impl()->core().saves(); })
       .def("adapts", [](const Session& session) { return session.impl()->core().adapts(); })
       .def("wants_measurement", [](const Session& session) { return session.impl()->core().wants_measurement(); })
+      .def("take_notice", [](const Session& session) { return session.impl()->take_notice(); })
       .def("adds_much", [](const Session& session) { return session.impl()->core().adds_much(); })
       .def("set_trial", &set_trial, py::arg("seed"), py::arg("sites"), py::arg("observe"))
       .def("end_trial", [](const Session& session) { session.impl()->core().set_trial(std::nullopt); })

@@ -8,7 +8,10 @@ from typing import Any
 
 import torch
 
-from .recorder import GlobalExpRecorder, exp_recorder  # noqa: F401
+from .recorder import GlobalExpRecorder, exp_recorder
+
+__all__ = ["GlobalExpRecorder", "compute_tensor_bytes", "disable_cache_allocator", "empty_cache",
+           "enable_cache_allocator", "exp_recorder", "get_memory_usage", "swap_to_cpu"]
 
 
 def get_memory_usage(print_info: bool = False, gpu: int | None = None) -> int:

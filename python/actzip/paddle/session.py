@@ -22,8 +22,8 @@ def check_model(model: Any, call: str) -> None:
 class Session(BaseSession):
     """Compresses what backward needs while it is entered: :class:`actzip.Session` for Paddle, with the same options.
 
-    Bits by layer (``adapt``) come from ``"measured"`` alone: no node of Paddle's can be observed. ``use_gradient`` is
-    refused. docs/paddle.md says what else differs.
+    No node of Paddle's can be observed or run again: bits by layer (``adapt="layer"``, ``"measured"``),
+    ``use_gradient`` and ``guard=True`` are refused. docs/paddle.md says what else differs.
 
     >>> import paddle
     >>> import actzip.paddle as actzip
@@ -43,6 +43,10 @@ class Session(BaseSession):
     def _core_of(self, **options: Any) -> _C.Session:
         if options["use_gradient"]:
             raise ValueError("actzip.paddle: use_gradient=True (allowed: False; bits of samples go by their size)")
+        if options["guard"]:
+            raise ValueError("actzip.paddle: guard=True (allowed: None or False; use verify to compare gradients)")
+        if "layer" in options["adapt"] or "measured" in options["adapt"]:
+            raise ValueError(f"actzip.paddle: adapt={options['adapt']!r} (allowed: 'sample' or '')")
         hooks.install()
         self._scopes: list[list[Any]] = []  # of those that are entered: hooks on layers, to be removed
         self._layer_hooks: dict[str, tuple] = {}

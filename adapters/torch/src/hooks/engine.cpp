@@ -114,6 +114,7 @@ void set_session_of_hook(SessionOfHook session_of) { g_session_of.store(session_
 Scope::Scope(std::shared_ptr<SessionImpl> session) {
   t_scopes.reserve(t_scopes.size() + 1);
   start_listening(session);
+  if (const std::string notice = session->take_notice(); !notice.empty()) TORCH_WARN(notice);
   t_scopes.push_back(std::move(session));
 }
 

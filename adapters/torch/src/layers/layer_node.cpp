@@ -158,6 +158,7 @@ Forward::Forward(const Layer& layer, std::initializer_list<at::Tensor> inputs) :
 
 Forward::~Forward() {
   if (node_ && !tried_.empty()) observer_->watch(*node_, tried_);
+  if (node_ && !witnesses_.empty()) witnesses_[0]->guard->watch(*node_, witnesses_);
 }
 
 void Forward::connect(const NodePtr& node, std::initializer_list<at::Tensor> inputs, const at::Tensor& result) {
@@ -192,6 +193,7 @@ Packed Forward::keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& te
   const at::NoGradGuard no_graph;
   Packed packed = session_->pack(tensor, {&op, slot, nullptr, facts}, path_, help);
   if (const auto save = packed.tried(); save && observer_) tried_.push_back(*save);
+  if (packed.witness()) witnesses_.push_back(packed.witness());
   return packed;
 }
 

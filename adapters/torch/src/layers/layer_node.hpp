@@ -127,6 +127,7 @@ class Forward {
   NodePtr node_;
   std::shared_ptr<NoiseStream> observer_;
   std::vector<TriedSave> tried_;
+  Witnesses witnesses_;
 };
 
 /// An input of a layer in backward: kept, or derived from what the norm before it keeps.

@@ -2,7 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -12,11 +12,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
-#include <cstring>
-#include <typeinfo>
 #include <unordered_set>
 #include <utility>
 
@@ -24,13 +21,13 @@
 #include "base/backward.hpp"
 #include "base/convert.hpp"
 #include "base/memory.hpp"
-#include "operators/operator_table.hpp"
+#include "observe/gradient_comparison.hpp"
+#include "observe/replay.hpp"
 
 namespace actzip::torch {
 
 namespace {
 
-using ::torch::autograd::AccumulateGrad;
 using ::torch::autograd::Edge;
 using ::torch::autograd::FunctionPostHook;
 using ::torch::autograd::Node;
@@ -60,45 +57,19 @@ class Hook final : public FunctionPostHook {
   Node* node_;  ///< owns this hook
 };
 
-/// torch's own nodes, and ours, are functions of the gradient and what they saved. Others may do anything, and run only
-/// once.
-bool can_run_again(const Node& node) {
-  const char* const name = typeid(node).name();  // of namespace torch::autograd::generated, or one of actzip
-  return std::strstr(name, "9generated") != nullptr || std::strstr(name, "6actzip") != nullptr;
+/// None for a node that may do anything: it runs only once.
+std::optional<NoiseStream::Tensors> replayed(Node& node, NoiseStream::Tensors gradients,
+                                             const NoiseStream::Tensors& sent) {
+  return can_run_again(node) ? run_again(node, std::move(gradients), sent) : std::nullopt;
 }
 
 bool any_defined(const NoiseStream::Tensors& tensors) {
   return std::ranges::any_of(tensors, [](const at::Tensor& tensor) { return tensor.defined(); });
 }
 
-/// As the engine does it with what a node gives: broadcast dimensions are summed up.
-at::Tensor shaped_as(const at::Tensor& gradient, const at::Tensor& sent) {
-  if (!gradient.defined() || !sent.defined()) return {};
-  const at::Tensor summed = gradient.sizes() == sent.sizes() ? gradient : at::sum_to(gradient, sent.sizes());
-  return summed.scalar_type() == sent.scalar_type() ? summed : summed.to(sent.scalar_type());
-}
-
-bool is_parameter(const Edge& edge) { return dynamic_cast<const AccumulateGrad*>(edge.function.get()) != nullptr; }
-
-/// Nodes between a parameter and the operator that uses it.
-bool is_cast_or_transposition(const Node& node) {
-  const OperatorRow* const row = find_node(node);
-  return row != nullptr && (row->passes_on == PassesOn::transposition || row->passes_on == PassesOn::cast);
-}
-
-/// Whether what is sent there is the gradient of a parameter, up to a cast or a transposition.
-bool leads_to_parameter(const Edge& edge) {
-  const Edge* at = &edge;
-  while (at->is_valid() && !is_parameter(*at)) {
-    if (!is_cast_or_transposition(*at->function)) return false;
-    at = &at->function->next_edges().front();
-  }
-  return at->is_valid();
-}
-
 }  // namespace
 
-bool is_trying() { return t_tried != nullptr; }
+bool is_trying() { return t_tried != nullptr || is_any_called(); }
 
 at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialNoise>& trial) {
   if (t_tried == nullptr || !trial || !(*t_tried == site)) return restored;
@@ -164,24 +135,11 @@ at::Tensor NoiseStream::random_signs(at::IntArrayRef sizes, const at::Tensor& li
   return at::empty(sizes, like.options()).bernoulli_(0.5, generator).mul_(2).sub_(1);
 }
 
-/// What the node makes of other gradients; none if it cannot run again.
-std::optional<NoiseStream::Tensors> NoiseStream::replay(Node& node, Tensors gradients, const Tensors& sent) const {
-  if (!can_run_again(node)) return std::nullopt;
-  try {
-    Tensors result = node(std::move(gradients));
-    for (std::size_t e = 0; e < sent.size(); ++e) result[e] = shaped_as(result[e], sent[e]);
-    return result;
-  } catch (const std::exception&) {  // no memory, or the node, or somebody's hook, gives what it saved only once
-    forget_exception();
-    return std::nullopt;
-  }
-}
-
 /// Through a node that runs only once, noise is taken to pass as the gradient does: as strong beside it as before.
 NoiseStream::Tensors NoiseStream::passed_on(Node& node, const Tensors& noise, const Tensors& sent,
                                             const Tensors& received) {
   if (!any_defined(noise)) return Tensors(sent.size());
-  if (auto result = replay(node, noise, sent)) return std::move(*result);
+  if (auto result = replayed(node, noise, sent)) return std::move(*result);
   Tensors guess(sent.size());
   for (std::size_t i = 0; i < noise.size() && i < received.size(); ++i) {
     if (!noise[i].defined() || !received[i].defined()) continue;
@@ -207,7 +165,7 @@ void NoiseStream::look_at_rows(Node& node, const Tensors& sent, const Tensors& r
   sizes[0] = rows;
   Tensors drawn = received;
   drawn[0] = received[0] * random_signs(sizes, received[0]);
-  const auto by_rows = replay(node, std::move(drawn), sent);
+  const auto by_rows = replayed(node, std::move(drawn), sent);
   const std::lock_guard lock(mutex_);
   if (has_failed_) return;
   for (const std::size_t e : parameters) {
@@ -218,12 +176,12 @@ void NoiseStream::look_at_rows(Node& node, const Tensors& sent, const Tensors& r
 
 /// The difference that the noise of each save makes.
 std::vector<NoiseStream::Tensors> NoiseStream::added_by(Node& node, std::span<const TriedSave> saves,
-                                                        const Tensors& sent, const Tensors& received) const {
+                                                        const Tensors& sent, const Tensors& received) {
   std::vector<Tensors> added;
   for (const TriedSave& save : saves) {
     const Trying trying(save.site);
     auto& differences = added.emplace_back(sent.size());
-    const auto tried = replay(node, received, sent);
+    const auto tried = replayed(node, received, sent);
     for (std::size_t e = 0; tried && e < sent.size(); ++e) {
       if ((*tried)[e].defined()) differences[e] = (*tried)[e] - sent[e];
     }

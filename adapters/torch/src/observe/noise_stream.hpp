@@ -98,10 +98,9 @@ class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
   SumId sum(const at::Tensor& tensor);
   std::vector<SumId> sums(const Tensors& tensors);
   at::Tensor random_signs(at::IntArrayRef sizes, const at::Tensor& like);
-  std::optional<Tensors> replay(Node& node, Tensors gradients, const Tensors& sent) const;
   Tensors passed_on(Node& node, const Tensors& noise, const Tensors& sent, const Tensors& received);
-  std::vector<Tensors> added_by(Node& node, std::span<const TriedSave> saves, const Tensors& sent,
-                                const Tensors& received) const;
+  static std::vector<Tensors> added_by(Node& node, std::span<const TriedSave> saves, const Tensors& sent,
+                                       const Tensors& received);
   static void arrive(Record& record, std::size_t input, const at::Tensor& noise);
   static bool can_be_known(const Record& record, std::size_t save);
   void look_at_rows(Node& node, const Tensors& sent, const Tensors& received);

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "actzip/error.hpp"
+#include "observe/gradient_guard.hpp"
 #include "observe/memory_log.hpp"
 #include "operators/parameters.hpp"
 
@@ -32,6 +34,7 @@ struct ThreadState {
   std::vector<Entered> modules;
   std::vector<std::shared_ptr<Listener>> listeners;
   MemoryLog log;
+  Witnesses without_node;  ///< of functions, which give no results to a callback
   at::CallbackHandle callback = 0;
 };
 thread_local ThreadState t_state;
@@ -78,6 +81,19 @@ void note_memory(ThreadState& state, const OperatorInfo& info, const at::RecordF
   if (info.is_torch) ++state.torch_depth;
 }
 
+/// The result of a function comes by when an operator takes it.
+void find_nodes(ThreadState& state, c10::ArrayRef<const c10::IValue> inputs) {
+  for (const c10::IValue& input : inputs) {
+    const NodePtr node = input.isTensor() ? input.toTensor().grad_fn() : nullptr;
+    if (!node) continue;
+    const auto others = std::ranges::partition(
+        state.without_node, [&](const auto& witness) { return witness->node == node->sequence_nr(); });
+    Witnesses found(state.without_node.begin(), others.begin());
+    state.without_node.erase(state.without_node.begin(), others.begin());
+    if (!found.empty()) found[0]->guard->watch(*node, found);
+  }
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   ThreadState& state = t_state;
   if (state.depth == state.frames.size()) state.frames.emplace_back();
@@ -96,11 +112,12 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
     frame.numbers[at] = is_tensor ? 0.0 : number_of(inputs[at]);
   }
   note_memory(state, *frame.info, function);
+  if (!state.without_node.empty()) find_nodes(state, inputs);
   return nullptr;
 }
 
 /// The node that will run in backward for an operator with these results.
-auto node_of(const std::vector<c10::IValue>& results) -> std::decay_t<decltype(at::Tensor().grad_fn())> {
+NodePtr node_of(const std::vector<c10::IValue>& results) {
   for (const c10::IValue& result : results) {
     if (result.isTensor() && result.toTensor().defined() && result.toTensor().grad_fn()) {
       return result.toTensor().grad_fn();
@@ -115,6 +132,15 @@ void hand_over_tried(Frame& frame, const at::RecordFunction& function) {
   frame.stream.reset();
 }
 
+void hand_over_witnesses(ThreadState& state, Frame& frame, const at::RecordFunction& function) {
+  Witnesses witnesses = std::exchange(frame.witnesses, {});
+  if (const auto node = node_of(function.outputs())) {
+    witnesses[0]->guard->watch(*node, witnesses);
+  } else {
+    std::ranges::move(witnesses, std::back_inserter(state.without_node));
+  }
+}
+
 void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
   ThreadState& state = t_state;
   if (state.depth == 0) return;
@@ -122,6 +148,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   if (frame.info->is_opaque) state.log.note_unknown_write();
   if (frame.info->is_torch) --state.torch_depth;
   if (!frame.tried.empty()) hand_over_tried(frame, function);
+  if (!frame.witnesses.empty()) hand_over_witnesses(state, frame, function);
   frame.attention.reset();
 }
 
@@ -192,7 +219,7 @@ bool start_listening(const std::shared_ptr<Listener>& session) {
       t_state.callback = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
                                                         .scopes({at::RecordScope::FUNCTION})
                                                         .needsInputs(true)
-                                                        .needsOutputs(session->observe_step()));
+                                                        .needsOutputs(session->follows_nodes()));
     }
     return needs_modules;
   } catch (...) {
@@ -214,6 +241,7 @@ void stop_listening(const Listener& session) {
   if (listeners.empty()) {
     at::removeCallback(t_state.callback);
     t_state.log.clear();
+    t_state.without_node.clear();
   }
   if (is_listening(session)) return;
   std::erase_if(t_state.modules, [&](const auto& entered) { return entered.session == &session; });
@@ -259,6 +287,12 @@ void note_tried(const TriedSave& save, const std::shared_ptr<NoiseStream>& strea
   Frame& frame = state.frames[state.depth - 1];
   frame.tried.push_back(save);
   frame.stream = stream;
+}
+
+void note_witness(const std::shared_ptr<Witness>& witness) {
+  ThreadState& state = t_state;
+  auto& witnesses = state.depth == 0 ? state.without_node : state.frames[state.depth - 1].witnesses;
+  witnesses.push_back(witness);
 }
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actzip/policy.hpp"
+#include "observe/gradient_comparison.hpp"
 #include "observe/noise_stream.hpp"
 #include "operators/call.hpp"
 #include "operators/operator_info.hpp"
@@ -30,6 +31,7 @@ struct Frame : Call {
   std::shared_ptr<AttentionCall> attention;  ///< if it is one that can run again; mostly not
   std::vector<TriedSave> tried;              ///< what it saved so far, if `stream` observes; mostly empty
   std::shared_ptr<NoiseStream> stream;
+  Witnesses witnesses;  ///< of what it saved so far; mostly empty
 };
 
 /// An operator that saves, and the slot.
@@ -50,8 +52,8 @@ class Listener {
   /// Gives whether modules are to be watched in this step.
   virtual bool begin_step() = 0;
   virtual void end_step() = 0;
-  /// Whether the step that has begun is observed; from now on it is.
-  virtual bool observe_step() = 0;
+  /// Whether it asks for the nodes of operators in the step that has begun, to see what they do in backward.
+  virtual bool follows_nodes() = 0;
 };
 
 /// Listens to this thread's operators between the two calls, which nest. A session that was not listening yet begins a
@@ -86,6 +88,9 @@ Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameter
 
 /// The operator that runs now, on this thread, has saved something that `stream` is to try out in backward.
 void note_tried(const TriedSave& save, const std::shared_ptr<NoiseStream>& stream);
+
+/// What saves now, on this thread, has a witness: the guard is told its node when that is known.
+void note_witness(const std::shared_ptr<Witness>& witness);
 
 std::string slot_name(const OperatorInfo& op, SlotCode slot);
 

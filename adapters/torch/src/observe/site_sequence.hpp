@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,13 @@ struct SaveKey {
   int slot = 0;
   const void* parameter = nullptr;  ///< the storage of the first parameter that the operator was given
   bool operator==(const SaveKey&) const = default;
+};
+
+/// Where in a model something is saved.
+enum class Where : std::uint8_t {
+  outside,  ///< of all modules, or not known
+  root,     ///< in the forward of the model itself
+  inside,   ///< in one of its modules
 };
 
 /// The sites of one module, operator and slot, by ordinal.
@@ -38,7 +46,7 @@ class SiteSequence {
     SaveKey key;
     SiteGroup* group = nullptr;
     SiteId id;
-    bool after_model = false;  ///< by no module, after modules have saved
+    Where where = Where::outside;
     bool operator==(const Save&) const = default;
   };
 

@@ -46,11 +46,14 @@ void other_factor(const Call& call, const Call* /*outer*/, SlotCode slot, Operat
   const c10::TensorImpl* const other = slot.value == 0 || slot.value == 1 ? call.tensor(1 - slot.value) : nullptr;
   if (other != nullptr) facts.meets_elems = other->numel();
   facts.meets_itself = other != nullptr && call.tensor(0) == call.tensor(1);
+  // A factor for each row, as norms that are written by hand have it: small rows are to be made large.
+  if (size_along(other, -1) == 1) facts.row_elems = size_along(call.tensor(slot.value), -1);
   facts.meets_parameter = call.parameter != nullptr;
 }
 
 void exponent(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.exponent = static_cast<float>(call.numbers[1]);
+  facts.row_elems = size_along(call.tensor(0), -1);  // its mean over rows may be what they are divided by
 }
 
 void row_width(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {

@@ -43,7 +43,9 @@ at::Tensor Packed::unpack() const {
 }
 
 at::Tensor Packed::unpack_as_tried() const {
-  at::Tensor tensor = as_tried(unpack(), site_, kept_.trial);
+  const bool is_exact = witness_ && is_called(*witness_);
+  at::Tensor tensor = is_exact ? witness_->saved : as_tried(unpack(), site_, kept_.trial);
+  if (witness_) note_restored(*witness_, tensor);
   if (call_) call_->note_restored(part_, tensor);
   return tensor;
 }

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "actzip/session.hpp"
+#include "observe/gradient_comparison.hpp"
 #include "observe/noise_stream.hpp"
 
 namespace actzip::torch {
@@ -39,7 +40,7 @@ class Packed {
   /// Throws as unpack() does.
   void check_version() const;
 
-  /// The same; with noise on it, while that is tried out in an observed step.
+  /// The same, for the node that saved it; with noise on it, or as it was saved, while somebody tries that out.
   [[nodiscard]] at::Tensor unpack_as_tried() const;
 
   [[nodiscard]] Keep how() const { return kept_.how; }
@@ -53,6 +54,8 @@ class Packed {
   [[nodiscard]] const std::string& site() const { return *kept_.site; }
   /// What an observed step tries out in it, if anything.
   [[nodiscard]] std::optional<TriedSave> tried() const;
+  /// What a guard is to hear of it when its node has run; mostly null.
+  [[nodiscard]] const std::shared_ptr<Witness>& witness() const { return witness_; }
   /// The bytes themselves, of the source if it is derived; on the current stream. Requires is_encoded().
   [[nodiscard]] Encoding encoding() const;
   [[nodiscard]] c10::Device device() const { return device_; }
@@ -78,8 +81,9 @@ class Packed {
   Shape shape_;               ///< dense, in the memory order of what was saved
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   c10::Device device_ = c10::kCPU;
-  std::shared_ptr<RunsAgain> call_;  ///< that saved it, if it can run again; mostly none
-  int part_ = 0;                     ///< which of its tensors this is
+  std::shared_ptr<RunsAgain> call_;   ///< that saved it, if it can run again; mostly none
+  int part_ = 0;                      ///< which of its tensors this is
+  std::shared_ptr<Witness> witness_;  ///< mostly null
 };
 
 /// One range in a profile, named after site(). Nothing unless somebody profiles.

@@ -27,22 +27,23 @@ namespace {
 /// Gradients of neighbouring layers differ a little; more than these tell no more.
 constexpr std::size_t kMostWatched = 4;
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::invalid_spec, "samples: " + text); }
+[[noreturn]] void refuse_samples(const std::string& text) { throw Error(ErrorCode::invalid_spec, "samples: " + text); }
 
 void check_indices(const at::Tensor& indices, std::int64_t num_samples) {
   if (indices.dim() != 1 || !c10::isIntegralType(indices.scalar_type(), /*includeBool=*/false)) {
-    refuse(std::to_string(indices.dim()) + " dimensions of " + c10::toString(indices.scalar_type()) +
-           " (allowed: one of integers)");
+    refuse_samples(std::to_string(indices.dim()) + " dimensions of " + c10::toString(indices.scalar_type()) +
+                   " (allowed: one of integers)");
   }
   if (!indices.device().is_cpu()) {
-    refuse("indices on " + indices.device().str() + " (allowed: on the CPU, where looking at them waits for nothing)");
+    refuse_samples("indices on " + indices.device().str() +
+                   " (allowed: on the CPU, where looking at them waits for nothing)");
   }
   if (num_samples == 0 || indices.numel() == 0) return;
   for (const at::Tensor& end : {indices.min(), indices.max()}) {
     const auto index = end.item<std::int64_t>();
     if (index >= 0 && index < num_samples) continue;
-    refuse("index " + std::to_string(index) + " (allowed: 0 to " + std::to_string(num_samples - 1) +
-           ", by num_samples)");
+    refuse_samples("index " + std::to_string(index) + " (allowed: 0 to " + std::to_string(num_samples - 1) +
+                   ", by num_samples)");
   }
 }
 

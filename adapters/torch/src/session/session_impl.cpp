@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <string_view>
 
 #include "base/convert.hpp"
@@ -21,6 +22,11 @@ namespace {
 
 /// Where a step leaves the sequence that it followed, modules were not watched.
 const std::string kUnknownModule = "?";
+
+Where where_is(const std::string* module) {
+  if (module == nullptr) return Where::outside;
+  return module->empty() ? Where::root : Where::inside;
+}
 
 /// Why no codec can take this kind of tensor; empty if one can.
 std::string_view unsupported_reason(const at::Tensor& tensor) {
@@ -63,6 +69,7 @@ bool has_nan(const at::Tensor& tensor) {
 
 bool SessionImpl::begin_step() {
   take_observation();
+  believe_guard();
   session_.begin_step();
   backward_ran_->store(false, std::memory_order_relaxed);
   samples->begin_step();
@@ -70,11 +77,36 @@ bool SessionImpl::begin_step() {
   if (open_steps_++ > 0) {
     if (sequence_.follows()) sequence_.leave();
     sequence_.give_up();
+    loss_sites_.give_up_step();
+  } else {
+    loss_sites_.begin_step();
   }
   ++step_;
-  saw_module_ = false;
   is_observed_ = false;
   return !sequence_.begin();
+}
+
+/// Between two steps, as with a plan.
+void SessionImpl::believe_guard() {
+  for (const SiteId site : guard_->begin_step()) {
+    session_.keep_exactly(site);
+    const std::lock_guard lock(mutex_);
+    spoilt_.push_back(session_.site_name(site));
+  }
+}
+
+std::string SessionImpl::take_notice() {
+  constexpr std::size_t kMostNames = 3;
+  const std::lock_guard lock(mutex_);
+  if (spoilt_.empty()) return {};
+  std::string names;
+  for (std::size_t i = 0; i < std::min(spoilt_.size(), kMostNames); ++i)
+    names += (i == 0 ? "'" : ", '") + spoilt_[i] + "'";
+  if (spoilt_.size() > kMostNames) names += " and " + std::to_string(spoilt_.size() - kMostNames) + " more";
+  spoilt_.clear();
+  return "actzip: few bits of " + names +
+         " spoilt a gradient; what is saved there is kept as it is from now on (a rule for such sites says so without "
+         "the first step, guard=False looks at none)";
 }
 
 void SessionImpl::begin_layer_step() {
@@ -88,6 +120,7 @@ void SessionImpl::begin_after_backward() {
   if (!backward_ran_->load(std::memory_order_relaxed)) return;
   if (is_listening(*this) || ::torch::autograd::get_current_graph_task_id() != kNoBackward) return;
   begin_layer_step();
+  if (const std::string notice = take_notice(); !notice.empty()) TORCH_WARN(notice);
 }
 
 bool SessionImpl::observe_step() {
@@ -178,14 +211,15 @@ SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::str
   group.step = step_;
   if (group.next == group.ids.size()) {
     const std::string_view path = module != nullptr ? std::string_view(*module) : std::string_view();
+    guard_->note_new_site();
     group.ids.push_back(session_.site({path, saver.op->name, group.slot, static_cast<int>(group.next), group.use}));
   }
   return group.ids[group.next++];
 }
 
-SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
+/// Requires the mutex. Where a step has left the sequence that it followed nobody knows the module: it may be a loss.
+SiteSequence::Save SessionImpl::next_save(const Saver& saver) {
   const SaveKey key{saver.op, saver.slot.value, saver.parameter};
-  const std::lock_guard lock(mutex_);
   if (sequence_.follows()) {
     if (const auto* save = sequence_.follow(key)) return *save;
     sequence_.leave();
@@ -194,17 +228,23 @@ SiteSequence::Save SessionImpl::place_of(const Saver& saver) {
   const std::string* module = is_left ? &kUnknownModule : current_module(*this);
   SiteGroup& group = group_of(saver, module);
   const SiteId id = next_in(group, saver, module);
-  if (module != nullptr && !is_left) saw_module_ = true;
-  const SiteSequence::Save save{key, &group, id, module == nullptr && saw_module_};
+  const SiteSequence::Save save{key, &group, id, is_left ? Where::outside : where_is(module)};
   sequence_.add(save);
   return save;
 }
 
-SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place,
+SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
+  const std::lock_guard lock(mutex_);
+  const SiteSequence::Save save = next_save(saver);
+  const bool is_in_loss = loss_sites_.add({save.id, save.group->use, save.where, saver.parameter != nullptr});
+  return {save.group, save.id, is_in_loss};
+}
+
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const Place& place,
                                   const PackHelp& help) const {
   SavedTensor saved;
   saved.facts = saver.facts;
-  saved.facts.after_model = place.after_model;
+  saved.facts.after_model = place.is_in_loss;
   const auto dtype = to_dtype(tensor.scalar_type());
   saved.view.dtype = dtype.value_or(DType::u8);
   saved.role_reason = unsupported_reason(tensor);
@@ -236,6 +276,7 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
   const auto part = call ? AttentionCall::part_of(saver.slot, tensor) : std::nullopt;
   saver.facts.recomputable = part && call->can_compute(*part);
   Packed packed = pack_at(place_of(saver), tensor, saver, {});
+  if (packed.witness()) note_witness(packed.witness());
   if (part) {
     call->note_kept(*part, packed);  // a copy that does not hold the call
     packed.call_ = call;
@@ -249,18 +290,26 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
 
 Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std::string* module,
                          const PackHelp& help) {
-  SiteSequence::Save place;
+  Place place;
   {
     const std::lock_guard lock(mutex_);
-    saw_module_ = true;
-    place.group = &group_of(saver, module);
-    place.id = next_in(*place.group, saver, module);
+    SiteGroup& group = group_of(saver, module);
+    place = {&group, next_in(group, saver, module)};
+    loss_sites_.add({place.id, group.use, Where::inside, /*has_parameter=*/true});  // a layer is no loss
   }
   return pack_at(place, tensor, saver, help);
 }
 
-Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver,
-                            const PackHelp& help) {
+/// What is derived, or means something to its layer alone, is no copy of what was saved.
+std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
+                                                 const PackHelp& help) const {
+  guard_->note_saved(tensor.nbytes());
+  const bool is_private = help.encoder != nullptr && help.encoder->is_private();
+  if (!is_lossy(kept) || kept.derived || is_private || session_.is_trial()) return nullptr;
+  return guard_->witness(place.id, place.group->use, tensor);
+}
+
+Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help) {
   const Packed* source = help.source;
   SavedTensor saved = describe(tensor, saver, place, help);
   saved.encoder = help.encoder;
@@ -275,6 +324,7 @@ Packed SessionImpl::pack_at(const SiteSequence::Save& place, const at::Tensor& t
     const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
     packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
                                  source != nullptr ? &source->kept_ : nullptr);
+    if (guard_->is_active()) packed.witness_ = witness_of(place, packed.kept_, tensor, help);
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "actzip/session.hpp"
+#include "observe/gradient_guard.hpp"
+#include "observe/loss_sites.hpp"
 #include "observe/running_operators.hpp"
 #include "observe/site_sequence.hpp"
 #include "operators/parameters.hpp"
@@ -27,10 +30,19 @@ struct PackHelp {
   const at::Tensor* cast_from = nullptr;  ///< what the layer made the tensor of, if that is a cast
 };
 
+/// Whether a rule may name a module: then a step must not leave the sequence of saves, whose modules nobody watches.
+inline bool names_sites(const std::vector<Rule>& rules) {
+  return std::ranges::any_of(rules, [](const Rule& rule) { return !rule.sites.starts_with("use:"); });
+}
+
 class SessionImpl final : public Listener {
  public:
   explicit SessionImpl(const SessionOptions& options)
-      : samples(std::make_shared<SampleTable>(options.use_gradient ? options.num_samples : 0)), session_(options) {}
+      : samples(std::make_shared<SampleTable>(options.use_gradient ? options.num_samples : 0)),
+        session_(options),
+        guard_(std::make_shared<GradientGuard>(session_.is_guarded())) {
+    if (names_sites(options.rules)) sequence_.give_up();
+  }
 
   /// Modules are to be watched until its sequence of saves is known: see SiteSequence.
   bool begin_step() override;
@@ -42,7 +54,11 @@ class SessionImpl final : public Listener {
   void begin_after_backward();
   /// Set by the nodes of layers, which may outlive the session.
   [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& backward_ran() const { return backward_ran_; }
-  bool observe_step() override;
+  /// Whether the step that has begun is observed; from now on it is.
+  bool observe_step();
+  bool follows_nodes() override { return observe_step() || guard_->is_active(); }
+  /// What the user is to know before the step that has begun; mostly nothing.
+  std::string take_notice();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
   bool take_observation();
   Packed pack(const at::Tensor& tensor);
@@ -71,14 +87,24 @@ class SessionImpl final : public Listener {
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
-  SiteSequence::Save place_of(const Saver& saver);
+  /// Where one tensor is saved.
+  struct Place {
+    const SiteGroup* group = nullptr;
+    SiteId id;
+    bool is_in_loss = false;
+  };
+  Place place_of(const Saver& saver);
+  SiteSequence::Save next_save(const Saver& saver);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
-  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const SiteSequence::Save& place,
-                       const PackHelp& help) const;
-  Packed pack_at(const SiteSequence::Save& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
+  SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
+  void believe_guard();
+  [[nodiscard]] std::shared_ptr<Witness> witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
+                                                    const PackHelp& help) const;
+  Packed pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
+  const std::shared_ptr<GradientGuard> guard_;
   std::shared_ptr<std::atomic<bool>> backward_ran_ = std::make_shared<std::atomic<bool>>(true);
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
@@ -89,7 +115,8 @@ class SessionImpl final : public Listener {
   int waited_ = 0;                       ///< steps, for the backward of an observed one
   int asked_ = 0;                        ///< how often for its result
   SiteSequence sequence_;
-  bool saw_module_ = false;                                  ///< in this step
+  LossSites loss_sites_;
+  std::vector<std::string> spoilt_;                          ///< sites of which the user has not been told
   std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
   std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
 };

@@ -1,0 +1,178 @@
+#include "observe/gradient_comparison.hpp"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "base/backward.hpp"
+#include "observe/replay.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+using ::torch::autograd::Edge;
+using ::torch::autograd::FunctionPostHook;
+using ::torch::autograd::Node;
+using ::torch::autograd::variable_list;
+using Tensors = std::vector<at::Tensor>;
+using SomeWitnesses = std::span<const std::shared_ptr<Witness>>;
+
+/// Of a gradient's square. Usual models have up to 0.15, a gradient that is lost has 1.
+constexpr double kMostNoise = 0.5;
+/// A gradient that sums over as many elements may cancel.
+constexpr std::int64_t kSummed = 8;
+/// Of what is restored, so many elements are compared.
+constexpr std::int64_t kSample = std::int64_t{1} << 16U;
+
+thread_local SomeWitnesses t_called;
+
+class Calling {
+ public:
+  explicit Calling(SomeWitnesses witnesses) { t_called = witnesses; }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
+  ~Calling() { t_called = {}; }
+};
+
+at::Tensor norm_of(const at::Tensor& tensor) {
+  return at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kFloat);
+}
+
+/// Every so many parts of its longest dimension.
+at::Tensor sample_of(const at::Tensor& tensor) {
+  if (tensor.numel() <= kSample) return tensor;
+  const at::IntArrayRef sizes = tensor.sizes();
+  const auto longest = std::max_element(sizes.begin(), sizes.end());  // NOLINT: a range of torch's dangles
+  const auto dimension = static_cast<std::int64_t>(longest - sizes.begin());
+  return tensor.slice(dimension, 0, *longest, std::min(*longest, (tensor.numel() + kSample - 1) / kSample));
+}
+
+/// Waits for the whole gradient, and corrects it.
+class ArrivalHook final : public FunctionPostHook {
+ public:
+  ArrivalHook(std::shared_ptr<Expected> expected, at::Tensor correction, std::uint32_t input)
+      : expected_(std::move(expected)), correction_(std::move(correction)), input_(input) {}
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+    try {
+      const at::NoGradGuard no_graph;
+      const bool is_there = correction_.defined() && input_ < inputs.size() && inputs[input_].defined();
+      if (is_there) expected_->arrived = norm_of(inputs[input_] + correction_);
+    } catch (const std::exception&) {  // memory ran out: it has not arrived
+      forget_exception();
+    }
+    correction_.reset();
+    return outputs;
+  }
+
+ private:
+  std::shared_ptr<Expected> expected_;
+  at::Tensor correction_;
+  std::uint32_t input_;
+};
+
+/// Where gradients of a node go. Several may go to the same place: the factors of a square.
+struct Target {
+  Edge edge;
+  at::Tensor sent;
+  at::Tensor exact;
+  Comparison::What what = Comparison::gradient;
+};
+
+at::Tensor added(const at::Tensor& sum, const at::Tensor& tensor) { return sum.defined() ? sum + tensor : tensor; }
+
+/// What `gradients` bring to that place; not defined if nothing.
+at::Tensor at_target(const Node& node, const Target& target, const Tensors& gradients) {
+  at::Tensor sum;
+  for (std::size_t e = 0; e < gradients.size(); ++e) {
+    if (gradients[e].defined() && node.next_edge(e) == target.edge) sum = added(sum, gradients[e]);
+  }
+  return sum;
+}
+
+std::vector<Target> targets_of(const Node& node, const Tensors& sent, const Tensors& exact, std::int64_t elems) {
+  std::vector<Target> targets;
+  for (std::size_t e = 0; e < sent.size(); ++e) {
+    const Edge& edge = node.next_edge(e);
+    if (!edge.is_valid() || !sent[e].defined() || !exact[e].defined() || !sent[e].is_floating_point()) continue;
+    if (std::ranges::find(targets, edge, &Target::edge) != targets.end()) continue;
+    Target target{.edge = edge, .sent = {}, .exact = {}};
+    target.sent = at_target(node, target, sent);
+    target.exact = at_target(node, target, exact);
+    target.what = target.sent.numel() * kSummed <= elems ? Comparison::sum : Comparison::gradient;
+    targets.push_back(std::move(target));
+  }
+  return targets;
+}
+
+/// A function of somebody's own that makes a graph in its backward runs through that, too: it adds to gradients, and
+/// must not do so twice.
+bool can_be_asked_again(const Node& node, const Witness& witness) {
+  return can_run_again(node) || witness.restored_at == at::sequence_number::peek();
+}
+
+}  // namespace
+
+bool is_called(const Witness& witness) {
+  return std::ranges::any_of(t_called, [&](const auto& called) { return called.get() == &witness; });
+}
+
+bool is_any_called() { return !t_called.empty(); }
+
+void note_restored(Witness& witness, const at::Tensor& tensor) {
+  if (!witness.saved.defined() || witness.restored || is_any_called()) return;
+  const at::NoGradGuard no_graph;
+  const at::Tensor saved = sample_of(witness.saved);
+  witness.restored_at = at::sequence_number::peek();
+  witness.restored = Comparison{Comparison::restored, norm_of(sample_of(tensor) - saved),
+                                std::make_shared<Expected>(Expected{norm_of(saved), {}})};
+}
+
+Comparisons compare(Node& node, SomeWitnesses witnesses, const Tensors& sent, const Tensors& received) {
+  const at::NoGradGuard no_graph;
+  Comparisons result;
+  Witnesses asked;
+  for (const auto& witness : witnesses) {
+    result.push_back(*witness->restored);
+    if (!witness->is_linear && can_be_asked_again(node, *witness)) asked.push_back(witness);
+  }
+  if (asked.empty()) return result;
+  const Calling calling(asked);
+  const auto exact = run_again(node, received, sent);
+  if (!exact) return {};
+  const std::int64_t elems = received.empty() || !received[0].defined() ? 0 : received[0].numel();
+  for (const Target& target : targets_of(node, sent, *exact, elems)) {
+    at::Tensor correction = target.exact - target.sent;
+    const auto expected = std::make_shared<Expected>(Expected{norm_of(target.exact), {}});
+    result.push_back({target.what, norm_of(correction), expected});
+    target.edge.function->add_post_hook(
+        std::make_unique<ArrivalHook>(expected, std::move(correction), target.edge.input_nr));
+  }
+  return result;
+}
+
+std::optional<bool> is_spoilt(const Comparisons& comparisons) {
+  bool is_known = false;
+  double noise = 0.0, gradient = 0.0;
+  for (const auto& [what, difference_norm, expected] : comparisons) {
+    const auto difference = difference_norm.item<double>(), own = expected->own.item<double>();
+    if (!std::isfinite(own)) continue;
+    is_known = true;
+    if (!std::isfinite(difference) || (what == Comparison::restored && difference > own)) return true;
+    if (what != Comparison::gradient) continue;
+    const double arrived = expected->arrived.defined() ? expected->arrived.item<double>() : own;
+    noise += difference * difference;
+    gradient += std::isfinite(arrived) ? arrived * arrived : own * own;
+  }
+  return is_known ? std::optional(noise > kMostNoise * gradient) : std::nullopt;
+}
+
+}  // namespace actzip::torch

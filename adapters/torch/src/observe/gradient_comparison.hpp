@@ -1,0 +1,69 @@
+// What few bits of a saved tensor do to the gradients of the node that saved it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "actzip/session.hpp"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace actzip::torch {
+
+class GradientGuard;
+
+/// How large something should be: norms, on its device.
+struct Expected {
+  at::Tensor own;      ///< of what the node should give, or of what was saved
+  at::Tensor arrived;  ///< of the whole gradient where that goes; not defined before it is there
+};
+
+/// How far something is off.
+struct Comparison {
+  enum What : std::uint8_t {
+    restored,  ///< what was restored; as far off as nothing at all is too far
+    gradient,  ///< of the node, together with the others
+    sum,       ///< a gradient that may cancel to nothing, where any noise is large beside it; it has to be finite
+  };
+  What what;
+  at::Tensor difference;  ///< its norm
+  std::shared_ptr<Expected> expected;
+};
+using Comparisons = std::vector<Comparison>;
+
+/// A saved tensor beside what is kept of it, until its node has run.
+struct Witness {
+  SiteId site;
+  bool is_linear = false;         ///< no node runs again for it: noise in it cannot grow
+  std::uint64_t node = 0;         ///< sequence number of the node that saves it
+  std::uint64_t restored_at = 0;  ///< sequence number of the next node when it was restored first
+  at::Tensor saved;               ///< not defined when its node has run
+  std::optional<Comparison> restored;
+  std::shared_ptr<GradientGuard> guard;
+};
+using Witnesses = std::vector<std::shared_ptr<Witness>>;
+
+/// Whether this thread runs a node again that is to restore what was saved.
+bool is_called(const Witness& witness);
+bool is_any_called();
+
+/// In backward, when `tensor` is restored for its node.
+void note_restored(Witness& witness, const at::Tensor& tensor);
+
+/// In backward, after `node` was given `received` and gave `sent`: what its witnesses have to say. Runs the node again
+/// with all of them. Empty if it cannot.
+Comparisons compare(::torch::autograd::Node& node, std::span<const std::shared_ptr<Witness>> witnesses,
+                    const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received);
+
+/// Whether few bits spoil the gradients of the node, taken together: noise makes up much of them, or one is not finite.
+/// None if nothing can be said, because the exact ones are not finite either. Waits for the device.
+std::optional<bool> is_spoilt(const Comparisons& comparisons);
+
+}  // namespace actzip::torch

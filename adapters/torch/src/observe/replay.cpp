@@ -1,0 +1,64 @@
+#include "observe/replay.hpp"
+
+#include <ATen/ExpandUtils.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <cstring>
+#include <exception>
+#include <typeinfo>
+#include <utility>
+
+#include "base/backward.hpp"
+#include "operators/operator_table.hpp"
+
+namespace actzip::torch {
+
+using ::torch::autograd::AccumulateGrad;
+using ::torch::autograd::Edge;
+using ::torch::autograd::Node;
+
+namespace {
+
+/// As the engine does it with what a node gives: broadcast dimensions are summed up.
+at::Tensor shaped_as(const at::Tensor& gradient, const at::Tensor& sent) {
+  if (!gradient.defined() || !sent.defined()) return {};
+  const at::Tensor summed = gradient.sizes() == sent.sizes() ? gradient : at::sum_to(gradient, sent.sizes());
+  return summed.scalar_type() == sent.scalar_type() ? summed : summed.to(sent.scalar_type());
+}
+
+}  // namespace
+
+bool can_run_again(const Node& node) {
+  const char* const name = typeid(node).name();  // of namespace torch::autograd::generated, or one of actzip
+  return std::strstr(name, "9generated") != nullptr || std::strstr(name, "6actzip") != nullptr;
+}
+
+std::optional<std::vector<at::Tensor>> run_again(Node& node, std::vector<at::Tensor> gradients,
+                                                 const std::vector<at::Tensor>& sent) {
+  try {
+    std::vector<at::Tensor> result = node(std::move(gradients));
+    for (std::size_t e = 0; e < sent.size(); ++e) result[e] = shaped_as(result[e], sent[e]);
+    return result;
+  } catch (const std::exception&) {
+    forget_exception();
+    return std::nullopt;
+  }
+}
+
+bool is_parameter(const Edge& edge) { return dynamic_cast<const AccumulateGrad*>(edge.function.get()) != nullptr; }
+
+bool is_cast_or_transposition(const Node& node) {
+  const OperatorRow* const row = find_node(node);
+  return row != nullptr && (row->passes_on == PassesOn::transposition || row->passes_on == PassesOn::cast);
+}
+
+bool leads_to_parameter(const Edge& edge) {
+  const Edge* at = &edge;
+  while (at->is_valid() && !is_parameter(*at)) {
+    if (!is_cast_or_transposition(*at->function)) return false;
+    at = &at->function->next_edges().front();
+  }
+  return at->is_valid();
+}
+
+}  // namespace actzip::torch

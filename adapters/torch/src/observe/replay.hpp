@@ -1,0 +1,30 @@
+// A node of the graph that runs once more in backward, so that somebody learns what it makes of other numbers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <optional>
+#include <vector>
+
+namespace actzip::torch {
+
+/// torch's own nodes, and ours, are functions of the gradient and what they saved. Others may do anything.
+bool can_run_again(const ::torch::autograd::Node& node);
+
+/// What the node makes of `gradients`, in the shapes and types of what it `sent`. None if it fails: for want of memory,
+/// or because the node, or somebody's hook, gives what it saved only once. While the node's variables are there.
+std::optional<std::vector<at::Tensor>> run_again(::torch::autograd::Node& node, std::vector<at::Tensor> gradients,
+                                                 const std::vector<at::Tensor>& sent);
+
+/// Whether it leads to a leaf: a parameter, mostly.
+bool is_parameter(const ::torch::autograd::Edge& edge);
+
+/// Nodes between a parameter and the operator that uses it.
+bool is_cast_or_transposition(const ::torch::autograd::Node& node);
+
+/// Whether what is sent there is the gradient of a parameter, up to a cast or a transposition.
+bool leads_to_parameter(const ::torch::autograd::Edge& edge);
+
+}  // namespace actzip::torch

@@ -1,0 +1,78 @@
+"""What compression does to the gradients of one model, after it has trained a little."""
+
+import dataclasses
+import warnings
+
+import actzip
+import cases_torch
+import cases_transformers
+import numpy as np
+import torch
+
+CASES = {**cases_torch.CASES, **cases_transformers.CASES}
+TRAINING_STEPS, DRAWS = 30, 16
+#: Every site is compressed, however small: these models are.
+SMALLEST = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    name: str
+    is_exact: bool  #: gradients with preset "exact" are those of plain torch, bit for bit
+    cosine: float  #: with the exact gradient, mean over the draws
+    bias: float  #: |mean of the draws - exact| as a multiple of what unbiased noise would leave of it
+    ratio: float  #: bytes before by bytes after
+    guarded: tuple[str, ...]  #: sites that the guard keeps as they are
+
+    @property
+    def is_finite(self):
+        return self.cosine == self.cosine
+
+
+def gradient(model, loss, session=None):
+    """Of all parameters together; the same random numbers each time."""
+    model.zero_grad()
+    torch.manual_seed(1)
+    np.random.seed(1)  # noqa: NPY002  (what some models of transformers draw from)
+    if session is None:
+        value = loss()
+    else:
+        with session:
+            value = loss()
+    value.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def train(model, loss):
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(TRAINING_STEPS):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+
+def is_exact(model, loss):
+    """But for elements that differ when torch takes the gradient twice."""
+    plain, again = gradient(model, loss), gradient(model, loss)
+    ours = gradient(model, loss, actzip.Session(model, preset="exact", min_numel=0))
+    return bool(((plain != again) | (plain == ours)).all())
+
+
+def measured(name, draws=DRAWS, **options):
+    torch.manual_seed(0)
+    model, loss = CASES[name]()
+    train(model, loss)
+    exact = gradient(model, loss).double()
+    session = actzip.Session(model, **{"min_numel": SMALLEST, **options})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):  # it learns what is shared and where the loss begins, and looks at each site
+            gradient(model, loss, session)
+        drawn = [gradient(model, loss, session).double() for _ in range(draws)]
+    report = session.report()
+    assert session.live_bytes == 0
+    noise = torch.stack([(each - exact).square().sum() for each in drawn]).mean().sqrt()
+    bias = (sum(drawn) / draws - exact).norm() / (noise / draws ** 0.5) if noise > 0 else torch.zeros(())
+    cosine = torch.stack([torch.cosine_similarity(each, exact, dim=0) for each in drawn]).mean()
+    guarded = tuple(site.site for site in report.sites if site.cause == "guard")
+    return Result(name, is_exact(model, loss), float(cosine), float(bias), report.ratio, guarded)
