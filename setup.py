@@ -1,6 +1,7 @@
-"""Builds actzip._C with CMake, against the torch of the environment that actzip is installed into.
+"""Builds actzip's extensions with CMake, against the frameworks of the environment that actzip is installed into: _C for
+torch, _paddle_C for PaddlePaddle, or both.
 
-Environment variables: ACTZIP_TORCH_DIR (torch's folder), ACTZIP_CMAKE_ARGS (further options of CMake, which win over
+Environment variables: ACTZIP_TORCH_DIR (torch's folder), ACTZIP_PADDLE_DIR (Paddle's), ACTZIP_CMAKE_ARGS (further options of CMake, which win over
 those chosen here), CMAKE_BUILD_PARALLEL_LEVEL or MAX_JOBS (compile jobs), CXX (the compiler).
 """
 
@@ -13,8 +14,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -63,7 +65,7 @@ def jobs_here() -> tuple[int, str]:
     return compile_jobs(cores, available_bytes(meminfo.read_text()) if meminfo.exists() else None, os.environ)
 
 
-# ---- which torch -----------------------------------------------------------------------------------------------------
+# ---- which frameworks ------------------------------------------------------------------------------------------------
 
 #: Prints the folder of an interpreter's torch, without importing it. An interpreter of another version is no match.
 FIND_TORCH = f"""
@@ -71,25 +73,35 @@ import importlib.util, sys
 spec = importlib.util.find_spec("torch") if sys.version_info[:2] == {sys.version_info[:2]} else None
 print(spec.submodule_search_locations[0] if spec else "")
 """
+FIND_PADDLE = FIND_TORCH.replace('"torch"', '"paddle"')
 
 
 def is_torch(folder: Path) -> bool:
     return (folder / "include/ATen").is_dir() and (folder / "version.py").is_file()
 
 
+def is_paddle(folder: Path) -> bool:
+    return (folder / "include/paddle/phi").is_dir() and (folder / "version/__init__.py").is_file()
+
+
 def torch_of(python: Path) -> Path | None:
-    """The torch that an interpreter imports when a user starts it.
+    """The torch that an interpreter imports when a user starts it."""
+    return package_of(python, FIND_TORCH, is_torch)
+
+
+def package_of(python: Path, search: str, is_package: Callable[[Path], bool]) -> Path | None:
+    """The package that an interpreter imports when a user starts it.
 
     pip hides the packages of the environment from the build, by PYTHONPATH; the interpreter itself is that of the
     environment. Asking it anew, without the variables, finds what it finds: user sites, .pth files and all.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
-        done = subprocess.run([python, "-c", FIND_TORCH], env=environment, cwd="/", capture_output=True, text=True)
+        done = subprocess.run([python, "-c", search], env=environment, cwd="/", capture_output=True, text=True)
     except OSError:
         return None
     lines = done.stdout.splitlines()
-    return Path(lines[-1]) if lines and lines[-1] and is_torch(Path(lines[-1])) else None
+    return Path(lines[-1]) if lines and lines[-1] and is_package(Path(lines[-1])) else None
 
 
 def interpreters(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -122,10 +134,35 @@ def find_torch(environment: Mapping[str, str]) -> Path:
     for python in asked:
         if found := torch_of(python):
             return found
-    raise fail(f"no torch found, and actzip is built against the torch it will run with. Install torch first (pip "
-               f"install 'torch>=2.11'), then actzip into the same environment, which has to be active for uv; or add "
+    raise fail(f"no torch found, and no paddlepaddle; actzip is built against what it will run with. Install torch first "
+               f"(pip install 'torch>=2.11'; or 'paddlepaddle>=3.0'), then actzip into the same environment, which has to be active for uv; or add "
                f"--no-build-isolation; or set ACTZIP_TORCH_DIR to the folder with torch's include/. "
                f"Asked: {', '.join(map(str, asked))}")
+
+
+def find_paddle(environment: Mapping[str, str], torch: Path | None) -> Path | None:
+    """The Paddle beside `torch`, where that is; anywhere, where it is not."""
+    if given := environment.get("ACTZIP_PADDLE_DIR"):
+        if not is_paddle(Path(given)):
+            raise fail(f"ACTZIP_PADDLE_DIR is '{given}', which holds no Paddle (allowed: the folder with Paddle's "
+                       f"include/ and version/, as in site-packages/paddle)")
+        return Path(given).resolve()
+    if torch is not None:
+        return torch.parent / "paddle" if is_paddle(torch.parent / "paddle") else None
+    here = (Path(path) / "paddle" for path in sys.path if path)
+    asked = (package_of(python, FIND_PADDLE, is_paddle) for python in interpreters(environment) if python.exists())
+    return next((found for found in (*filter(is_paddle, here), *asked) if found), None)
+
+
+def find_frameworks(environment: Mapping[str, str]) -> tuple[Path | None, Path | None]:
+    """Torch and Paddle, of which one is enough. Ends the build if there is neither."""
+    try:
+        torch = find_torch(environment)
+    except SystemExit:
+        if "ACTZIP_TORCH_DIR" in environment or find_paddle(environment, None) is None:
+            raise
+        torch = None
+    return torch, find_paddle(environment, torch)
 
 
 def has_cuda(torch: Path) -> bool:
@@ -155,14 +192,17 @@ def missing_tool(environment: Mapping[str, str], include: str) -> str:
     return ""
 
 
-def cmake_arguments(build: Path, torch: Path, environment: Mapping[str, str]) -> list[str]:
+def cmake_arguments(build: Path, torch: Path | None, environment: Mapping[str, str],
+                    paddle: Path | None = None) -> list[str]:
     """Those of the user come last, so they win."""
+    for_torch = ["-DACTZIP_TORCH=ON", "-DACTZIP_PYTHON_EXTENSION=ON", f"-DACTZIP_TORCH_DIR={torch}"] if torch else []
+    for_paddle = ["-DACTZIP_PADDLE=ON", f"-DACTZIP_PADDLE_DIR={paddle}", f"-DACTZIP_PADDLE_PYTHON={sys.executable}"]
     return [
         "-S", str(ROOT), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release", "-DACTZIP_WERROR=OFF",
-        "-DACTZIP_TORCH=ON", "-DACTZIP_PYTHON_EXTENSION=ON", "-DACTZIP_TESTS=OFF", "-DACTZIP_CLI=OFF",
-        "-DACTZIP_MODELS=OFF",
-        f"-DACTZIP_CUDA={'NVCC' if has_cuda(torch) else 'OFF'}",
-        f"-DACTZIP_TORCH_DIR={torch}", f"-DPython3_EXECUTABLE={sys.executable}",
+        "-DACTZIP_TESTS=OFF", "-DACTZIP_CLI=OFF", "-DACTZIP_MODELS=OFF",
+        f"-DACTZIP_CUDA={'NVCC' if torch and has_cuda(torch) else 'OFF'}",
+        f"-DPython3_EXECUTABLE={sys.executable}",
+        *for_torch, *(for_paddle if paddle else []),
         *shlex.split(environment.get("ACTZIP_CMAKE_ARGS", "")),
     ]
 
@@ -174,31 +214,48 @@ def run_cmake(what: str, *arguments: str) -> None:
         raise fail(f"CMake could not {what} (status {status}); the first error above says why")
 
 
+class Part(NamedTuple):
+    """What is built for one framework."""
+
+    name: str
+    target: str  #: of CMake
+    module: str
+    built_for: str  #: the file beside it that says which release it was built against
+
+
+TORCH = Part("torch", "actzip_python", "_C", "_built_for.py")
+PADDLE = Part("Paddle", "actzip_paddle", "_paddle_C", "_built_for_paddle.py")
+
+
 class CMakeBuild(build_ext):
     def build_extension(self, ext: Extension) -> None:
+        """All parts at once. Of a framework that is not there nothing is built."""
         if problem := missing_tool(os.environ, sysconfig.get_path("include")):
             raise fail(problem)
-        torch = find_torch(os.environ)
+        torch, paddle = find_frameworks(os.environ)
+        found = {part: folder for part, folder in ((TORCH, torch), (PADDLE, paddle)) if folder}
         jobs, why = jobs_here()
         build = Path(self.build_temp).resolve()
-        print(f"actzip: building against the torch in {torch}", flush=True)
+        for part, folder in found.items():
+            print(f"actzip: building against the {part.name} in {folder}", flush=True)
         # It names tools of the last build's own environment, which is gone. What was compiled stays.
         (build / "CMakeCache.txt").unlink(missing_ok=True)
-        run_cmake("configure the build", *cmake_arguments(build, torch, os.environ))
+        run_cmake("configure the build", *cmake_arguments(build, torch, os.environ, paddle))
         print(f"actzip: {jobs} compile jobs ({why}); this takes minutes", flush=True)
-        run_cmake("build actzip", "--build", str(build), "--target", "actzip_python", "--parallel", str(jobs))
-        target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self.copy_file(str(build / "python/actzip/_C.so"), str(target))
-        self.copy_file(str(build / "python/actzip/_built_for.py"), str(target.parent / "_built_for.py"))
+        run_cmake("build actzip", "--build", str(build), "--target", *(part.target for part in found), "--parallel", str(jobs))
+        for part in found:
+            target = Path(self.get_ext_fullpath(f"actzip.{part.module}")).resolve()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(str(build / f"python/actzip/{part.module}.so"), str(target))
+            self.copy_file(str(build / "python/actzip" / part.built_for), str(target.parent / part.built_for))
 
 
 class EarlyCheck(dist_info):
-    """pip asks for the metadata before it downloads a torch, which would not be installed yet when actzip is built."""
+    """pip asks for the metadata before it downloads anything, which would not be installed yet when actzip is built."""
 
     def run(self) -> None:
         if "PIP_BUILD_TRACKER" in os.environ:
-            find_torch(os.environ)
+            find_frameworks(os.environ)
         super().run()
 
 

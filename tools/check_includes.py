@@ -30,7 +30,10 @@ LAW = {
     "adapters/torch/src/encoded": ["actzip/", "base/", "operators/", "session/", "encoded/"],
     "adapters/torch/src/hooks": ["actzip/", "observe/", "session/", "encoded/", "hooks/"],
     "adapters/torch/src/layers": ["actzip/", "base/", "operators/", "observe/", "session/", "encoded/", "hooks/", "layers/"],
-    "adapters/torch/python": ["actzip/", "base/", "operators/", "observe/", "session/", "hooks/"],
+    "adapters/torch/python": ["actzip/", "base/", "operators/", "observe/", "session/", "hooks/", "python/"],
+    "adapters/python": ["actzip/"],
+    "adapters/paddle/src": ["actzip/"],
+    "adapters/paddle/python": ["actzip/", "python/", "operator_table.hpp", "python_tensors.hpp", "saver.hpp", "session.hpp"],
     "apps/data": ["math/hash.hpp"],
     "apps/models": ["actzip/"],
     "apps/train": ["actzip/", "data/", "models/"],
@@ -95,7 +98,7 @@ def circles(includes):
 
 def own_file(path, name):
     """The file of ours that `name` stands for in `path`; None if it is another's."""
-    roots = (path.parent, *(ROOT / root for root in ("include", "src", "adapters/torch/include", "adapters/torch/src", "apps")))
+    roots = (path.parent, *(ROOT / root for root in ("include", "src", "adapters", "adapters/torch/include", "adapters/torch/src", "adapters/paddle/src", "apps")))
     return next((root / name for root in roots if (root / name).exists()), None)
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian or Ubuntu: system packages, and .venv with requirements-dev.txt.
+# Installs what is missing on Debian or Ubuntu: system packages, .venv with requirements-dev.txt, and .venv-paddle with
+# requirements-paddle.txt, in which there is no torch.
 # Does nothing, quickly, when everything is there. `tools/setup.sh demo` installs only what `make demo` needs,
 # `tools/setup.sh lint` adds what `make lint` needs.
 set -euo pipefail
@@ -78,28 +79,29 @@ if [ "$purpose" != demo ]; then
     echo "setup: no nvcc on PATH or in /usr/local/cuda/bin: CUDA kernels are left out"
 fi
 
-# The virtual environment. What runs actzip comes first, and is all that the demo needs; each list is installed again
+# The virtual environments. What runs actzip comes first, and is all that the demo needs; each list is installed again
 # only when it or the Python changes.
 install_python() {
-  local list="$1" what="$2"
+  local list="$1" what="$2" folder="${3:-.venv}"
   local stamp index=()
   stamp="$({ python3 --version; cat "$list"; } | sha256sum | cut -d' ' -f1)"
-  [ "$(cat ".venv/.$list.stamp" 2>/dev/null)" != "$stamp" ] || return 0
-  echo "setup: installing $what into .venv"
-  python3 -m venv .venv
+  [ "$(cat "$folder/.$list.stamp" 2>/dev/null)" != "$stamp" ] || return 0
+  echo "setup: installing $what into $folder"
+  python3 -m venv "$folder"
   # Without an NVIDIA GPU the small CPU build of torch is enough; where that index cannot be reached, pip's own serves.
   local cpu_index=https://download.pytorch.org/whl/cpu
-  if ! have_command nvidia-smi && .venv/bin/python -c \
+  if [ "$folder" = .venv ] && ! have_command nvidia-smi && .venv/bin/python -c \
     "import urllib.request; urllib.request.urlopen('$cpu_index/torch/', timeout=10)" 2>/dev/null; then
     index=(--extra-index-url "$cpu_index")
   fi
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" -r "$list"
-  echo "$stamp" >".venv/.$list.stamp"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${index[@]}" -r "$list"
+  echo "$stamp" >"$folder/.$list.stamp"
 }
 
 install_python requirements.txt "torch (a minute)"
 if [ "$purpose" != demo ]; then
   install_python requirements-dev.txt "what the tests need"
+  install_python requirements-paddle.txt "PaddlePaddle (half a minute)" .venv-paddle
 fi
 # What `make build` makes can be imported: import actzip.
 echo "$PWD/build/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/actzip.pth"

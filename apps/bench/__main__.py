@@ -3,12 +3,17 @@
 import argparse
 import sys
 
+from .. import _frameworks
 from . import __doc__ as purpose
-from . import division, fidelity, plan, sensitivity, train
 from .errors import BenchError
 
-COMMANDS = {"fidelity": fidelity, "train": train, "sensitivity": sensitivity, "plan": plan,
-            "division": division}
+COMMANDS = {}
+if not _frameworks.is_for_paddle_alone():
+    from . import division, fidelity, plan, sensitivity, train
+    COMMANDS = {"fidelity": fidelity, "train": train, "sensitivity": sensitivity, "plan": plan, "division": division}
+if _frameworks.is_for_paddle():
+    from . import paddle_memory, paddle_train
+    COMMANDS |= {"paddle-train": paddle_train, "paddle-memory": paddle_memory}
 
 
 def main(arguments: list[str] | None = None) -> int:

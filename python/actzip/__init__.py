@@ -1,5 +1,5 @@
 """Activation-compressed training for PyTorch: what autograd saves between forward and backward is kept in 2 to
-4 bits.
+4 bits. For PaddlePaddle it is :mod:`actzip.paddle`, which needs no torch.
 
 >>> import torch, actzip
 >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
@@ -11,18 +11,24 @@
 True
 """
 
-from . import _torch_check  # noqa: F401  (first: _C is linked against torch's libraries, and relies on their inside)
-from . import data, nn, operators
-from ._C import version as __version__
-from .convert import Conversion, Converted, conversion_of, convert, converted, restore, session_of
-from .operators import register
-from .parts import Parts, SiteParts, parts, site_parts
-from .report import Report, SiteReport
-from .session import Attachment, Session, attach, compress
-from .verify import Verification, verify
+from . import _frameworks
 
 __all__ = [
     "Attachment", "Conversion", "Converted", "Parts", "Report", "Session", "SiteParts", "SiteReport", "Verification",
     "attach", "compress", "conversion_of", "convert", "converted", "data", "nn", "operators", "parts", "register", "restore", "session_of",
     "site_parts", "verify", "__version__",
 ]
+
+if _frameworks.is_for_paddle_alone():
+    __getattr__ = _frameworks.missing_torch
+else:
+    from . import _torch_check  # noqa: F401  (first: _C is linked against torch's libraries, and relies on their inside)
+    from . import data, nn, operators
+    from ._C import version as __version__
+    from .convert import Conversion, Converted, conversion_of, convert, converted, restore, session_of
+    from .operators import register
+    from .parts import Parts, SiteParts, parts, site_parts
+    from .report import Report, SiteReport
+    from .session import Attachment, Session, attach, compress
+    from .verification import Verification
+    from .verify import verify

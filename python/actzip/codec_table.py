@@ -7,15 +7,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from . import _C
+from . import _native
 
 
 def as_json() -> str:
-    return json.dumps({"version": _C.version, "format_version": _C.format_version, "codecs": _C.codecs()}, indent=2)
+    return json.dumps({"version": _native.version, "format_version": _native.format_version, "codecs": _native.codecs()}, indent=2)
 
 
 def as_text() -> str:
-    codecs = _C.codecs()
+    codecs = _native.codecs()
     return "\n".join([
         _table(["codec", "bits", "takes", "gives", "what it is"], [
             [codec["name"], _widths(codec), _types(codec["encodes"]), _types(codec["decodes"]), codec["summary"]]

@@ -16,10 +16,10 @@ from . import _C
 from . import nn as compressed
 from .nn.binding import Binding, CompressedLayer
 from .levels import chunk_bytes_of
-from .options import check_model
 from .report import Report
 from .session import Session
 from .subclasses import layer_of, made_from, rest_of, why_not, with_layer
+from .torch_models import check_model
 
 #: torch's class and ours.
 LAYERS: dict[type[nn.Module], type[nn.Module]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 
-from . import _C
+from . import _native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Level:
 
 
 #: By name. docs/levels.md explains them.
-LEVELS = {fields["name"]: Level(**fields) for fields in _C.levels()}
+LEVELS = {fields["name"]: Level(**fields) for fields in _native.levels()}
 
 _warned: set[str] = set()
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-import torch
-
 #: An option's name, and the one that it had before, which is taken as well.
 OLD_NAMES = {"min_numel": "min_elems", "dry_run": "dry"}
 
@@ -75,12 +73,10 @@ def check(options: Mapping[str, Any]) -> None:
             raise ValueError(f"actzip: {name}={value!r} (allowed: {allowed})")
 
 
-def check_model(model: Any, call: str) -> None:
-    """Raises TypeError unless it is a module."""
-    if isinstance(model, torch.nn.Module):
-        return
+def refuse_model(model: Any, call: str, allowed: str, package: str = "actzip") -> None:
+    """Raises TypeError for what is no model."""
     given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
     hint = f"; a preset is {call}(preset={model!r})" if isinstance(model, str) else ""
     if inspect.isroutine(model):
-        hint = "; as a decorator without a model it is @actzip.compress()"
-    raise TypeError(f"actzip: {call} was given {given} for a model (allowed: a torch.nn.Module{hint})")
+        hint = f"; as a decorator without a model it is @{package}.compress()"
+    raise TypeError(f"{package}: {call} was given {given} for a model (allowed: a {allowed}{hint})")

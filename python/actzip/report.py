@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 
-from . import _C
+from . import _native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Report:
         Without ``all``, parameters, small tensors and all but the 20 sites that keep the most bytes are left out, and
         the last line says how many that are; with it, every site is there, in the order of the step.
         """
-        return _C.report_text(self.to_dict(), all).rstrip()
+        return _native.report_text(self.to_dict(), all).rstrip()
 
     @property
     def text(self) -> str:

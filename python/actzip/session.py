@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import warnings
 import weakref
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from . import _C
-from .decorated import check_can_run_in_scope
-from .levels import warn_of_level
+from .base_session import BaseSession, Sessions
 from .measure import measure
-from .notices import look_back
-from .options import canonical, check, check_model
-from .report import Report, bytes_text
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+from .report import Report
+from .torch_models import check_model
 
 
-class Session:
+class Session(BaseSession):
     """Compresses what autograd saves while it is entered.
 
     It can be entered again for each step, nested, and dropped before backward. Leave it before ``backward()``. As a
@@ -75,117 +68,19 @@ class Session:
     ['mask']
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module | None = None,
-        *,
-        preset: str = "default",
-        bits: float | None = None,
-        min_numel: int | None = None,
-        seed: int = 0,
-        dry_run: bool | None = None,
-        only: str = "",
-        rules: Mapping[str, str] | None = None,
-        adapt: str = "",
-        interval: int = 0,
-        use_gradient: bool = False,
-        num_samples: int = 0,
-        closure: Callable[[], Any] | None = None,
-        codec: str = "",
-        max_bits: int = 0,
-        guard: bool | None = None,
-        min_elems: int | None = None,
-        dry: bool | None = None,
-    ) -> None:
-        if model is not None:
-            check_model(model, "Session")
-        if rules is not None:
-            check({"rules": rules})
-        named_twice = canonical({"min_numel": min_numel, "min_elems": min_elems, "dry_run": dry_run, "dry": dry})
-        #: What ``Session(**options)`` makes again; options that have two names are under the new one.
-        self.options: dict[str, Any] = {
-            "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
-            "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
-            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, "guard": guard, **named_twice}
-        check(self.options)
-        self._core = self._make_core()
-        warn_of_level(preset)
-        self._pack, self._unpack = self._core.hook_pair()
-        self._model = None if model is None else weakref.ref(model)
-        self.closure = closure
-        self._adapts = self._core.adapts()
-        self._lacks_samples = use_gradient
-        self._is_measuring = self._has_warned = False
-        self._steps_seen = 0
-        self._turns: Counter[str] = Counter()
+    _check_model = staticmethod(check_model)
 
-    def _make_core(self) -> _C.Session:
-        options = dict(self.options)
-        min_numel, dry_run, rules = (options.pop(name) for name in ("min_numel", "dry_run", "rules"))
-        return _C.Session(min_elems=min_numel, dry=dry_run, rules=list(rules.items()), **options)
-
-    def __deepcopy__(self, _: dict) -> Session:
-        """Copies of a model that has a session share it."""
-        return self
-
-    def __reduce__(self) -> tuple:
-        """Pickled, it is made anew with its options; it knows no model then, and has learned nothing."""
-        return _remade, (self.options,)
-
-    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """As a decorator: each call of ``function`` runs inside the session."""
-        check_can_run_in_scope(function)
-
-        @functools.wraps(function)
-        def in_session(*arguments: _P.args, **named: _P.kwargs) -> _R:
-            with self:
-                return function(*arguments, **named)
-
-        return in_session
-
-    def __repr__(self) -> str:
-        model = self._living_model()
-        parts = [] if model is None else [type(model).__name__]
-        return f"<actzip.Session({', '.join(parts + self._unusual_options())}): {self._last_step()}>"
-
-    def _unusual_options(self) -> list[str]:
-        usual = _usual_options()
-        return [f"{name}={value!r}" for name, value in self.options.items() if value != usual[name]]
-
-    def _last_step(self) -> str:
-        report = self.report()
-        if not report.sites:
-            return "nothing kept yet"
-        return (f"step {report.steps} {'would hold' if report.dry else 'held'} {bytes_text(report.bytes_before)} -> "
-                f"{bytes_text(report.bytes_after)}, {len(report.sites)} sites")
+    def _core_of(self, **options: Any) -> _C.Session:
+        return _C.Session(**options)
 
     # Written in C++, which asks for the methods below: an interrupt between two lines would leave half a scope behind.
     __enter__ = _C.enter
     __exit__ = _C.leave
 
-    def _prepare(self) -> None:
-        """Before a step begins. Nothing has to be undone if it raises."""
-        self._steps_seen += 1
-        if self._steps_seen == 2:
-            look_back(self.report(), self.options["rules"], stacklevel=3)
-        if self._adapts and not self._is_measuring and self._core.wants_measurement():
-            if self.closure is not None:
-                self.measure(self.closure)
-            elif not self._has_warned:
-                self._warn("adapt='measured' without a closure: set session.closure, or call session.measure()")
-        if self._lacks_samples and not self._has_warned:
-            self._warn("use_gradient without samples: call session.samples(indices) before each step")
-
     def _has_begun(self) -> None:
-        """After a step began, which may have learned from those before."""
         if notice := self._core.take_notice():
             warnings.warn(notice, stacklevel=2)
-        if self._adapts and not self._has_warned and self._core.adds_much():
-            self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
-                       "(Session(bits=...)) or larger batches, and see session.report() for the sites")
-
-    def _living_model(self) -> torch.nn.Module | None:
-        return self._model and self._model()
+        super()._has_begun()
 
     def _begin_layers(self) -> None:
         """Begins a step of layers that compress their own activations; inside a scope that has happened."""
@@ -220,28 +115,10 @@ class Session:
         finally:
             self._is_measuring = False
 
-    def _warn(self, text: str) -> None:
-        """Once in a session, at the line that enters it."""
-        self._has_warned = True
-        warnings.warn(f"actzip: {text}", stacklevel=3)
-
-    def report(self) -> Report:
-        """What the last step kept, by site."""
-        return Report.from_json(self._core.report_json())
-
-    @property
-    def live_bytes(self) -> int:
-        """Encoded bytes that wait for backward now."""
-        return self._core.live_bytes()
-
 
 def _remade(options: dict[str, Any]) -> Session:
+    """Models that were pickled by earlier releases ask for it."""
     return Session(**options)
-
-
-@functools.cache
-def _usual_options() -> dict[str, Any]:
-    return Session().options
 
 
 def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
@@ -269,17 +146,10 @@ def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
     if model is None:
         return Session(**options)
     check_model(model, "compress")
-    options = canonical(options)
-    known = _sessions.setdefault(model, {})
-    key = tuple(sorted((name, tuple(value.items()) if isinstance(value, Mapping) else value)
-                       for name, value in options.items()))
-    if key not in known:
-        known[key] = Session(model, **options)
-    return known[key]
+    return _sessions.of(model, options)
 
 
-#: By model and options. The sessions hold their models weakly, so a model goes when its user lets it go.
-_sessions: weakref.WeakKeyDictionary[torch.nn.Module, dict] = weakref.WeakKeyDictionary()
+_sessions = Sessions(Session)
 
 
 class Attachment:

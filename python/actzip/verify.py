@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -10,45 +9,10 @@ from typing import Any
 
 import torch
 
-from . import _C
-from .options import check_model
-from .report import Report
 from .session import Session
+from .torch_models import check_model
 from .unchanged import unchanged
-
-
-@dataclasses.dataclass(frozen=True)
-class GradientError:
-    """Of one parameter, of all of them, or of all because of one site."""
-
-    name: str
-    error: float  #: relative squared error |g - exact|^2 / |exact|^2, mean over the draws
-    bias: float  #: the part of it that does not average out: |mean(g) - exact|^2 / |exact|^2, less the mean's own noise
-    cosine: float  #: between g and exact, mean over the draws
-
-
-@dataclasses.dataclass(frozen=True)
-class Verification:
-    """The result of :func:`verify`. Prints as a table, the worst sites first."""
-
-    total: GradientError
-    parameters: tuple[GradientError, ...]
-    sites: tuple[GradientError, ...]  #: all gradients when that site alone is compressed; in the order of the step
-    report: Report
-
-    def __str__(self) -> str:
-        worst_first = sorted(self.sites, key=lambda row: -row.error)
-        width = max(len(row.name) for row in (*self.parameters, *self.sites, self.total))
-        tables = [_table("parameter", (*self.parameters, self.total), width)]
-        if worst_first:
-            tables.append(_table("site alone", worst_first, width))
-        return "\n\n".join(tables)
-
-
-def _table(title: str, rows: Sequence[GradientError], width: int) -> str:
-    lines = [f"{title:<{width}}  {'error':>10}  {'bias':>10}  {'cosine':>8}"]
-    lines += [f"{row.name:<{width}}  {row.error:>10.3e}  {row.bias:>10.3e}  {row.cosine:>8.5f}" for row in rows]
-    return "\n".join(lines)
+from .verification import Verification, compare
 
 
 def verify(
@@ -74,8 +38,6 @@ def verify(
     >>> [row.name for row in result.sites]
     ['0: addmm.mat1', '2: addmm.mat1']
     """
-    if draws < 2:
-        raise ValueError(f"verify: {draws} draws (allowed: 2 or more, to tell bias from noise)")
     check_model(model, "verify")
     if not callable(batch):
         _check_inputs(model, batch)
@@ -92,69 +54,8 @@ def verify(
             found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
         return [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters.values(), found)]
 
-    exact = gradients()
-
-    def measure(**more: Any) -> tuple[_Errors, Session]:
-        errors = _Errors(exact)
-        for seed in range(draws):
-            session = Session(model, seed=seed, **options, **more)
-            gradients(session)  # it learns what is shared, what is a loss, and what few bits would spoil
-            errors.add(gradients(session))
-        return errors, session
-
-    errors, session = measure()
-    report = session.report()
-    rows = tuple(errors.of([i], name) for i, name in enumerate(parameters))
-    everything = list(range(len(exact)))
-    sites = []
-    for name in _lossy_sites(report) if by_site else ():
-        alone, _ = measure(only=name)
-        sites.append(alone.of(everything, name))
-    return Verification(errors.of(everything, "all"), rows, tuple(sites), report)
-
-
-def _lossy_sites(report: Report) -> list[str]:
-    """Those kept by a codec that changes values, or sharing what such a site keeps."""
-    lossy = {site.site for site in report.sites if site.kind == "encoded" and _C.expected_error(site.codec) > 0}
-    return [site.site for site in report.sites if site.site in lossy or site.kept_by in lossy]
-
-
-class _Errors:
-    """Sums over draws, from which the errors of any set of parameters follow."""
-
-    def __init__(self, exact: list[torch.Tensor]) -> None:
-        self._exact = exact
-        self._energy = [_dot(e, e) for e in exact]
-        self._offset = [torch.zeros_like(e, dtype=torch.float64) for e in exact]  # sum over draws of g - exact
-        self._draws: list[list[tuple[float, float, float]]] = []  # |g - exact|^2, <g, exact>, |g|^2
-
-    def add(self, gradients: list[torch.Tensor]) -> None:
-        figures = []
-        for gradient, exact, offset in zip(gradients, self._exact, self._offset):
-            difference = gradient.double() - exact.double()
-            offset += difference
-            figures.append((_dot(difference, difference), _dot(gradient, exact), _dot(gradient, gradient)))
-        self._draws.append(figures)
-
-    def of(self, which: list[int], name: str) -> GradientError:
-        n = len(self._draws)
-        energy = sum(self._energy[i] for i in which)
-        if energy == 0:
-            energy = 1e-300  # a gradient that is 0 and stays so has no error
-        squares = sum(figures[i][0] for figures in self._draws for i in which)
-        of_mean = sum(_dot(self._offset[i], self._offset[i]) for i in which) / n**2
-        # The mean of n draws still has 1/n of their variance about it; n - 1 makes the estimate of that unbiased.
-        variance = (squares - n * of_mean) / (n - 1)
-        cosines = [self._cosine(figures, which, energy) for figures in self._draws]
-        return GradientError(name, squares / n / energy, (of_mean - variance / n) / energy, sum(cosines) / n)
-
-    @staticmethod
-    def _cosine(figures: list[tuple[float, float, float]], which: list[int], energy: float) -> float:
-        if not any(figures[i][0] for i in which):
-            return 1.0
-        product = sum(figures[i][1] for i in which)
-        length = (energy * sum(figures[i][2] for i in which)) ** 0.5
-        return product / length if length > 0 else 0.0
+    return compare(gradients, lambda **more: Session(model, **options, **more), list(parameters), draws=draws,
+                   by_site=by_site, double=torch.Tensor.double, dot=_dot)
 
 
 def _dot(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from actnn_model import Net, X, Y, codecs, converted, fresh_config, kept, spreads, step, widths  # noqa: F401  (a fixture)
 from actzip.compat import actnn
-from actzip.compat.actnn import conf
+from actzip.compat.actnn_config import ActNNConfig, from_environment
 from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
@@ -157,13 +157,13 @@ def test_pipeline_threshold():
 
 def test_debug_fields_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("DEBUG_MEM", "True")
-    assert conf._from_environment("DEBUG_MEM") and not conf._from_environment("DEBUG_SPEED")
+    assert from_environment("DEBUG_MEM") and not from_environment("DEBUG_SPEED")
 
 
 @pytest.mark.parametrize("field", ["simulate", "debug_memory_op_forward", "debug_memory_op_backward", "debug_remove_bn",
                                    "debug_remove_relu"])
 def test_fields_whose_purpose_is_gone_say_so_once(field):
-    config = conf.Config("actnn", conf.FIELDS)
+    config = ActNNConfig()
     with pytest.warns(UserWarning, match=f"actnn.config.{field} has no effect"):
         setattr(config, field, True)
     with warnings.catch_warnings():
@@ -183,7 +183,7 @@ def test_wrong_fields_and_levels_are_refused():
 
 
 def test_fields_of_the_program_are_kept_for_it():
-    config = conf.Config("actnn", conf.FIELDS)
+    config = ActNNConfig()
     with pytest.warns(UserWarning, match="no field 'qat'.*kept for the program to read"):
         config.qat = 8
     with warnings.catch_warnings():

@@ -5,27 +5,25 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "actzip/backend.hpp"
 #include "actzip/error.hpp"
-#include "actzip/levels.hpp"
 #include "actzip/policy.hpp"
 #include "actzip/registry.hpp"
 #include "actzip/torch.hpp"
 #include "actzip/torch_parts.hpp"
-#include "actzip/version.hpp"
 #include "base/backward.hpp"
 #include "hooks/engine.hpp"
 #include "layers.hpp"
 #include "operators/operator_table.hpp"
 #include "operators/registered_operators.hpp"
-#include "python_objects.hpp"
-#include "reports.hpp"
+#include "python/core_tables.hpp"
+#include "python/python_objects.hpp"
+#include "python/reports.hpp"
+#include "python/session_options.hpp"
 #include "scopes.hpp"
 
 namespace py = pybind11;
@@ -34,6 +32,9 @@ namespace actzip::torch {
 namespace {
 
 using SessionPtr = std::shared_ptr<SessionImpl>;
+using python::capsule_value;
+using python::make_capsule;
+using python::new_builtin;
 
 constexpr const char* kSessionCapsule = "actzip.session";
 constexpr const char* kPackedCapsule = "actzip.packed";
@@ -148,13 +149,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, std::size_t, std::size_t> take_ap
   return {parts.low, parts.high, parts.restored, parts.low_bytes, parts.high_bytes};
 }
 
-/// The rows of the default policy as text, in their order: (use, reason).
-std::vector<std::pair<std::string, std::string>> policy_rows() {
-  std::vector<std::pair<std::string, std::string>> rows;
-  for (const PolicyRow& row : policy_table()) rows.emplace_back(to_string(row.use), row.reason);
-  return rows;
-}
-
 /// The operator table: {"names", "slots": [(slots, use), ...], "nodes", "encoded_backward"} of each row.
 std::vector<py::dict> operator_rows() {
   using namespace py::literals;  // NOLINT(google-build-using-namespace)
@@ -170,58 +164,6 @@ std::vector<py::dict> operator_rows() {
   return rows;
 }
 
-/// All levels: {"name", "runs_as", ...}, the fields of actzip::Level.
-std::vector<py::dict> level_table() {
-  std::vector<py::dict> table;
-  for (const Level& level : levels()) {
-    using namespace py::literals;  // NOLINT(google-build-using-namespace)
-    table.push_back(py::dict("name"_a = level.name, "runs_as"_a = level.runs_as, "bits"_a = level.bits,
-                             "adapt"_a = level.adapt, "reach"_a = static_cast<int>(level.reach),
-                             "autotune"_a = level.autotune, "empty_cache_below"_a = level.empty_cache_below,
-                             "chunk_bytes"_a = level.chunk_bytes, "strategy"_a = level.strategy));
-  }
-  return table;
-}
-
-py::dict variant_fields(const CodecInfo& info, const CodecSpec& spec) {
-  using namespace py::literals;  // NOLINT(google-build-using-namespace)
-  const Traits has = traits(spec);
-  return py::dict(
-      "spec"_a = to_string(spec), "bits"_a = code_bits(spec, info.encodes.front()),
-      "expected_rel_sq_error"_a = expected_error(spec),
-      "traits"_a = py::dict("exact"_a = has.exact, "byte_equal"_a = has.byte_equal, "unbiased"_a = has.unbiased,
-                            "keeps_zeros"_a = has.keeps_zeros, "keeps_signs"_a = has.keeps_signs));
-}
-
-/// The registry: what `actzip codecs --json` prints of each codec.
-std::vector<py::dict> codec_table() {
-  using namespace py::literals;  // NOLINT(google-build-using-namespace)
-  const auto names = [](std::span<const DType> dtypes) {
-    std::vector<std::string> list;
-    for (const DType dtype : dtypes) list.emplace_back(to_string(dtype));
-    return list;
-  };
-  std::vector<py::dict> table;
-  for (const CodecInfo& info : codecs()) {
-    std::vector<py::dict> variants;
-    for (const CodecSpec& spec : info.variants) variants.push_back(variant_fields(info, spec));
-    table.push_back(py::dict("name"_a = info.name, "summary"_a = info.summary, "grammar"_a = info.grammar,
-                             "encodes"_a = names(info.encodes), "decodes"_a = names(info.decodes),
-                             "variants"_a = variants));
-  }
-  return table;
-}
-
-/// What this build and this machine can run, as actzip/backend.hpp tells it.
-py::dict backends() {
-  using namespace py::literals;  // NOLINT(google-build-using-namespace)
-  std::vector<std::string> levels;
-  for (const CpuLevel level : cpu_levels()) levels.emplace_back(to_string(level));
-  const CudaStatus cuda = cuda_status();
-  return py::dict("cpu_levels"_a = levels, "cpu_level"_a = to_string(cpu_level()), "cuda_built"_a = cuda.built,
-                  "cuda_problem"_a = cuda.problem);
-}
-
 }  // namespace
 }  // namespace actzip::torch
 
@@ -229,42 +171,10 @@ PYBIND11_MODULE(_C, module) {
   using namespace actzip::torch;  // NOLINT(google-build-using-namespace): this is the list of what is bound
   set_session_of_hook(&resolve_hook);
   set_exception_forgetter(&clear_exception);
-  module.attr("version") = ACTZIP_VERSION_STRING;
-  module.attr("format_version") = actzip::kFormatVersion;
-  py::register_exception_translator([](std::exception_ptr pointer) {
-    try {
-      if (pointer) std::rethrow_exception(pointer);
-    } catch (const actzip::Error& error) {
-      PyErr_SetString(error.code() == actzip::ErrorCode::invalid_spec ? PyExc_ValueError : PyExc_RuntimeError,
-                      error.what());
-    }
-  });
-  py::class_<Session>(module, "Session")
-      .def(py::init([](std::string preset, std::optional<double> bits, std::int64_t min_elems, std::uint64_t seed,
-                       bool dry, std::string only, const std::vector<std::pair<std::string, std::string>>& rules,
-                       std::string adapt, std::int64_t interval, bool use_gradient, std::int64_t num_samples,
-                       std::string codec, int max_bits, std::optional<bool> guard) {
-             actzip::SessionOptions options{std::move(preset),
-                                            bits,
-                                            min_elems,
-                                            seed,
-                                            dry,
-                                            std::move(only),
-                                            {},
-                                            std::move(adapt),
-                                            interval,
-                                            use_gradient,
-                                            num_samples,
-                                            std::move(codec),
-                                            max_bits,
-                                            guard};
-             for (const auto& [sites, keep] : rules) options.rules.push_back({sites, keep});
-             return std::make_unique<Session>(options);
-           }),
-           py::kw_only(), py::arg("preset"), py::arg("bits"), py::arg("min_elems"), py::arg("seed"), py::arg("dry"),
-           py::arg("only"), py::arg("rules"), py::arg("adapt"), py::arg("interval"), py::arg("use_gradient"),
-           py::arg("num_samples"), py::arg("codec"), py::arg("max_bits"), py::arg("guard"))
-      .def("set_samples", &set_samples)
+  actzip::python::bind_core_tables(module);
+  py::class_<Session> sessions(module, "Session");
+  actzip::python::def_init(sessions);
+  sessions.def("set_samples", &set_samples)
       .def("sample_factors", &sample_factors)
       .def("hook_pair", &hook_pair)
       .def("register_parameters",
@@ -288,17 +198,11 @@ PYBIND11_MODULE(_C, module) {
   bind_scopes(module);
   module.def("kept_as", &kept_as);
   module.def("take_apart", &take_apart_by, py::arg("tensor"), py::arg("codec"), py::arg("seed"));
-  module.def("policy_rows", &policy_rows);
   module.def("operator_rows", &operator_rows);
   module.def(
       "use_of", [](const std::string& schema, const std::string& slot) { return to_string(schema_use(schema, slot)); },
       py::arg("schema"), py::arg("slot"));
   module.def("register_operator", &register_operator, py::arg("name"), py::arg("slots"));
-  module.def("levels", &level_table);
-  module.def("codecs", &codec_table);
-  module.def("backends", &backends);
   bind_layers(module);
-  bind_reports(module);
-  module.def("expected_error",
-             [](const std::string& codec) { return actzip::expected_error(actzip::parse_spec(codec)); });
+  actzip::python::bind_reports(module);
 }

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "observe/running_operators.hpp"
-#include "python_objects.hpp"
+#include "python/python_objects.hpp"
 #include "session/session_impl.hpp"
 
 namespace py = pybind11;
@@ -19,6 +19,11 @@ namespace py = pybind11;
 namespace actzip::torch {
 
 namespace {
+
+using python::as_c_function;
+using python::capsule_value;
+using python::make_capsule;
+using python::new_builtin;
 
 constexpr const char* kModuleCapsule = "actzip.module";
 

@@ -1,5 +1,7 @@
 """Runs a script written for ActNN, GACT or DIVISION: ``python -m actzip.compat [--force] SCRIPT [ARGUMENT ...]``.
 
+With ``--framework paddle`` it is one of ActNN-PaddlePaddle.
+
 Launchers run it as they run any module: ``torchrun --nproc_per_node 2 -m actzip.compat main.py``.
 """
 
@@ -9,10 +11,12 @@ import sys
 from pathlib import Path
 
 from . import install
+from .imports import PACKAGES
 
 
 def main() -> int:
     parser = argparse.ArgumentParser("python -m actzip.compat", description=__doc__.split(":")[0] + ".")
+    parser.add_argument("--framework", choices=PACKAGES, default="torch", help="that the script is written for")
     parser.add_argument("--force", action="store_true", help="also if actnn, gact or fdmp is installed")
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
@@ -21,7 +25,7 @@ def main() -> int:
         parser.error(f"no file {options.script} (allowed: a Python script)")
     sys.path[0] = str(options.script.resolve().parent)  # first, as for any script: a package there is a real one
     try:
-        install(options.force)
+        install(options.framework, options.force)
     except ImportError as error:
         parser.error(str(error))
     sys.argv = [str(options.script), *for_script, *options.arguments]

@@ -16,8 +16,14 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-#: Each is a package here, and in `stand_ins`.
-LIBRARIES = ("actnn", "gact", "fdmp")
+#: The libraries that there are for a framework, each in `stand_ins`, and the package here that stands for it.
+PACKAGES = {
+    "torch": {"actnn": "actnn", "gact": "gact", "fdmp": "fdmp"},
+    "paddle": {"actnn": "actnn_paddle"},
+}
+
+#: For processes to come: the framework whose libraries are meant.
+_FRAMEWORK = "ACTZIP_COMPAT_FRAMEWORK"
 
 #: What DIVISION's programs import from inside of its folder ``fdmp``, which they add to ``sys.path``.
 DIVISIONS = ("conf", "layers", "module", "utils")
@@ -28,19 +34,26 @@ _STAND_INS = Path(__file__).absolute().parent / "stand_ins"
 _before: list[str | None] = []
 
 
-def install(force: bool = False) -> None:
+def install(framework: str | bool = "torch", force: bool = False) -> None:
     """Makes ``import actnn``, ``from gact.controller import Controller`` and the like import actzip's.
 
-    Also in processes that are started from now on. Refuses if a library of that name is installed or in use, unless
-    ``force``. ``uninstall()`` takes it back.
+    Also in processes that are started from now on. ``install("paddle")`` is for programs of ActNN-PaddlePaddle, whose
+    package is called ``actnn``, too. Refuses if a library of that name is installed or in use, unless ``force``, which
+    may also be the first argument. ``uninstall()`` takes it back.
     """
-    for library in LIBRARIES:
+    if isinstance(framework, bool):
+        framework, force = "torch", framework
+    if framework not in PACKAGES:
+        raise ValueError(f"actzip.compat.install: framework {framework!r} (allowed: {', '.join(PACKAGES)})")
+    libraries = PACKAGES[framework]
+    for library in libraries:
         if not force and _is_anothers(library):
             raise ImportError(f"actzip.compat.install: there is a package '{library}' already; allowed: to uninstall "
                               "it, or install(force=True) to import actzip's in its place")
-    for library in LIBRARIES:
+    for library, package in libraries.items():
         _forget(library)
-        sys.modules.update(_modules(library))
+        sys.modules.update(_modules(library, package))
+    os.environ[_FRAMEWORK] = framework
     if str(_STAND_INS) not in sys.path:
         sys.path.append(str(_STAND_INS))
     for_children, now = _folders_for_children(), os.environ.get("PYTHONPATH")
@@ -52,8 +65,9 @@ def install(force: bool = False) -> None:
 
 def uninstall() -> None:
     """The names mean again what they meant before."""
-    for library in LIBRARIES:
+    for library in PACKAGES["torch"]:
         _forget(library)
+    os.environ.pop(_FRAMEWORK, None)
     for name in DIVISIONS:
         if _is_ours(name):
             del sys.modules[name]
@@ -69,8 +83,9 @@ def stand_in(name: str) -> None:
 
     DIVISION's names are those of many a program's own modules: where there is another such module, it is meant.
     """
-    if name in LIBRARIES:
-        sys.modules.update(_modules(name))
+    packages = PACKAGES[os.environ.get(_FRAMEWORK, "torch")]
+    if name in packages:
+        sys.modules.update(_modules(name, packages[name]))
         return
     other = _spec_of_another(name)
     if other is None:
@@ -81,9 +96,9 @@ def stand_in(name: str) -> None:
     other.loader.exec_module(module)
 
 
-def _modules(library: str) -> dict[str, ModuleType]:
+def _modules(library: str, own_name: str) -> dict[str, ModuleType]:
     """The package and all its modules, by the names that a script imports."""
-    own = f"{__package__}.{library}"
+    own = f"{__package__}.{own_name}"
     package = importlib.import_module(own)
     names = [module.name for module in pkgutil.walk_packages(package.__path__, f"{own}.")]
     return {library: package} | {library + name.removeprefix(own): importlib.import_module(name) for name in names}

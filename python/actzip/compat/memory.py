@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+
+from .recorder import GlobalExpRecorder, exp_recorder
 
 __all__ = ["GlobalExpRecorder", "compute_tensor_bytes", "disable_cache_allocator", "empty_cache",
            "enable_cache_allocator", "exp_recorder", "get_memory_usage", "swap_to_cpu"]
@@ -63,27 +63,3 @@ def disable_cache_allocator() -> None:
 
 def enable_cache_allocator() -> None:
     os.environ.pop(_NO_CACHE, None)
-
-
-class GlobalExpRecorder:
-    """Values of one experiment; each ``dump`` adds a line of JSON to a file."""
-
-    def __init__(self) -> None:
-        self.val_dict: OrderedDict[str, Any] = OrderedDict()
-
-    def record(self, key: str, value: Any, float_round: int = 6) -> None:
-        """Scalars of NumPy and of torch become Python's numbers, which JSON can hold."""
-        if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-            value = value.item()
-        self.val_dict[key] = round(value, float_round) if isinstance(value, float) else value
-
-    def dump(self, filename: str) -> None:
-        with open(filename, "a") as file:
-            file.write(json.dumps(self.val_dict) + "\n")
-        print(f"Save exp results to {filename}")
-
-    def clear(self) -> None:
-        self.val_dict.clear()
-
-
-exp_recorder = GlobalExpRecorder()

@@ -3,6 +3,7 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -51,8 +52,11 @@ bool enters_linearly(Use use) {
          use == Use::convolution_weight || use == Use::vector_operand;
 }
 
-/// One copy for each device, not one for each number.
+/// One copy for each device, not one for each number. Modes and transforms in which a step may begin are left out.
 std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
+  const c10::impl::ExcludeDispatchKeyGuard plainly(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+       c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
   std::vector<float> values;
   for (std::size_t i = 0; i < numbers.size();) {
     std::vector<at::Tensor> alike;

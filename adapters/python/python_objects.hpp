@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-namespace actzip::torch {
+namespace actzip::python {
 
 template <class T>
 void delete_capsule(PyObject* capsule) {
@@ -41,4 +41,4 @@ PyCFunction as_c_function(Function function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-}  // namespace actzip::torch
+}  // namespace actzip::python

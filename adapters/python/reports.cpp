@@ -12,7 +12,7 @@
 
 namespace py = pybind11;
 
-namespace actzip::torch {
+namespace actzip::python {
 
 namespace {
 
@@ -134,4 +134,4 @@ void bind_reports(py::module_& module) {
       py::arg("report"), py::arg("all"));
 }
 
-}  // namespace actzip::torch
+}  // namespace actzip::python

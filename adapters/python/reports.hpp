@@ -3,8 +3,8 @@
 
 #include <pybind11/pybind11.h>
 
-namespace actzip::torch {
+namespace actzip::python {
 
 void bind_reports(pybind11::module_& module);
 
-}  // namespace actzip::torch
+}  // namespace actzip::python

@@ -1,0 +1,36 @@
+"""Which frameworks this actzip serves: extensions are built for those that were there when it was installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent
+
+
+def _has_extension(name: str) -> bool:
+    return any(_FOLDER.glob(f"{name}.*so"))
+
+
+def is_for_paddle() -> bool:
+    """Whether Paddle's part can be used."""
+    return _has_extension("_paddle_C") and importlib.util.find_spec("paddle") is not None
+
+
+def is_for_paddle_alone() -> bool:
+    """Whether Paddle's part can be used and PyTorch's cannot; where neither can, PyTorch's says why."""
+    return is_for_paddle() and (not _has_extension("_C") or importlib.util.find_spec("torch") is None)
+
+
+def missing_torch(name: str) -> Any:
+    """``__getattr__`` of a package without PyTorch's part. Submodules and dunder names are asked for by Python itself."""
+    from . import __all__ as names
+
+    if name == "__version__":
+        from ._native import version
+        return version
+    if name not in names:
+        raise AttributeError(f"module 'actzip' has no attribute '{name}'")
+    raise ImportError(f"actzip.{name} is for PyTorch, which this actzip was installed without (allowed: "
+                      f"actzip.paddle.{name} for PaddlePaddle; or install torch, then actzip again)", name="torch")

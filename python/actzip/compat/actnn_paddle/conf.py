@@ -1,0 +1,6 @@
+"""The port's configuration and levels: those of ActNN."""
+
+from ..actnn_config import ActNNConfig
+
+config = ActNNConfig()
+set_optimization_level = config.set_optimization_level

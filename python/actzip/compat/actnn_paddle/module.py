@@ -1,0 +1,65 @@
+"""The port's conversion of a whole model."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import paddle
+
+from ...paddle.convert import bind, change_classes
+from .conf import config
+from .layers import LAYERS, NORMS, paddles
+from .sessions import ConfiguredSession, SessionsByConfig
+
+
+class QModule(paddle.nn.Layer):
+    """The same model, of the port's layers: weights stay. ``train()`` and ``eval()`` set ``config.training``."""
+
+    def __init__(self, model: paddle.nn.Layer) -> None:
+        super().__init__()
+        self.model = model
+        self._sessions, self._bound = SessionsByConfig(), None
+        self.convert_layers(model)
+
+    @staticmethod
+    def convert_layers(model: paddle.nn.Layer) -> None:
+        """In place, by ``config``: batch norms stay Paddle's unless ``enable_quantized_bn``."""
+        change_classes(model, {paddles(layer): layer for layer in LAYERS
+                               if config.enable_quantized_bn or layer not in NORMS})
+
+    def session(self) -> ConfiguredSession:
+        """That keeps for the layers by the configuration of now."""
+        groups = {path: getattr(layer, "group", 0) for path, layer in self.model.named_sublayers()}
+        session = self._sessions.now(functools.partial(ConfiguredSession, self.model), groups)
+        if session is not self._bound:
+            bind(self.model, session)
+            self._bound = session
+        return session
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        if config.training and paddle.is_grad_enabled():
+            self.session()
+        return self.model(*inputs, **named)
+
+    def train(self) -> None:
+        config.training = True
+        super().train()
+
+    def eval(self) -> None:
+        config.training = False
+        super().eval()
+
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        """With the names of the model alone."""
+        return self.model.state_dict(*args, **options)
+
+    def set_state_dict(self, *args: Any, **options: Any) -> Any:
+        return self.model.set_state_dict(*args, **options)
+
+    set_dict = load_dict = set_state_dict
+
+
+def session_of(model: QModule) -> ConfiguredSession:
+    """Of a QModule: its ``report()`` shows what the last step kept."""
+    return model.session()
