@@ -15,8 +15,7 @@ namespace actzip::paddle_adapter {
 
 namespace {
 
-// ---- the native stack
-// ------------------------------------------------------------------------------------------------
+// The native stack.
 
 /// An address in a function of Paddle's.
 struct CodePlace {
@@ -85,8 +84,7 @@ const CodePlace* saving_place() {
   return search.found;
 }
 
-// ---- the Python frame
-// ------------------------------------------------------------------------------------------------
+// The Python frame.
 
 /// What is asked about functions of Paddle's. A code object that was asked about is kept, so that no other gets its
 /// address.
