@@ -1,8 +1,9 @@
 """Builds actzip's extensions with CMake, against the frameworks of the environment that actzip is installed into: _C for
 torch, _paddle_C for PaddlePaddle, or both.
 
-Environment variables: ACTZIP_TORCH_DIR (torch's folder), ACTZIP_PADDLE_DIR (Paddle's), ACTZIP_CMAKE_ARGS (further options of CMake, which win over
-those chosen here), CMAKE_BUILD_PARALLEL_LEVEL or MAX_JOBS (compile jobs), CXX (the compiler).
+Environment variables: ACTZIP_TORCH_DIR (torch's folder), ACTZIP_PADDLE_DIR (Paddle's), ACTZIP_CMAKE_ARGS (further
+options of CMake, which win over those chosen here), CMAKE_BUILD_PARALLEL_LEVEL or MAX_JOBS (compile jobs), CXX (the
+compiler).
 """
 
 from __future__ import annotations
@@ -134,10 +135,10 @@ def find_torch(environment: Mapping[str, str]) -> Path:
     for python in asked:
         if found := torch_of(python):
             return found
-    raise fail(f"no torch found, and no paddlepaddle; actzip is built against what it will run with. Install torch first "
-               f"(pip install 'torch>=2.11'; or 'paddlepaddle>=3.0'), then actzip into the same environment, which has to be active for uv; or add "
-               f"--no-build-isolation; or set ACTZIP_TORCH_DIR to the folder with torch's include/. "
-               f"Asked: {', '.join(map(str, asked))}")
+    raise fail(f"no torch found, and no paddlepaddle; actzip is built against what it will run with. Install torch "
+               f"first (pip install 'torch>=2.11'; or 'paddlepaddle>=3.0'), then actzip into the same environment, "
+               f"which has to be active for uv; or add --no-build-isolation; or set ACTZIP_TORCH_DIR to the folder with "
+               f"torch's include/. Asked: {', '.join(map(str, asked))}")
 
 
 def find_paddle(environment: Mapping[str, str], torch: Path | None) -> Path | None:
