@@ -243,7 +243,8 @@ class CMakeBuild(build_ext):
         (build / "CMakeCache.txt").unlink(missing_ok=True)
         run_cmake("configure the build", *cmake_arguments(build, torch, os.environ, paddle))
         print(f"actzip: {jobs} compile jobs ({why}); this takes minutes", flush=True)
-        run_cmake("build actzip", "--build", str(build), "--target", *(part.target for part in found), "--parallel", str(jobs))
+        targets = [part.target for part in found]
+        run_cmake("build actzip", "--build", str(build), "--target", *targets, "--parallel", str(jobs))
         for part in found:
             target = Path(self.get_ext_fullpath(f"actzip.{part.module}")).resolve()
             target.parent.mkdir(parents=True, exist_ok=True)

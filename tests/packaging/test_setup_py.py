@@ -1,4 +1,4 @@
-"""What setup.py decides before CMake runs: compile jobs, which torch, what is missing."""
+"""What setup.py decides before CMake runs: compile jobs, which frameworks, what is missing."""
 
 import importlib.util
 import os
@@ -26,6 +26,14 @@ def make_torch(folder, cuda="None"):
     (folder / "include/ATen").mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / "version.py").write_text(f"__version__ = '2.13.0'\ncuda: str | None = {cuda}\nhip: str | None = None\n")
+    return folder
+
+
+def make_paddle(folder):
+    """The same of a Paddle."""
+    (folder / "include/paddle/phi").mkdir(parents=True)
+    (folder / "version").mkdir()
+    (folder / "version/__init__.py").write_text("full_version = '3.3.1'\n")
     return folder
 
 
@@ -105,6 +113,32 @@ def test_the_torch_that_the_user_names_wins(setup_py, tmp_path):
     assert setup_py.find_torch({"ACTZIP_TORCH_DIR": str(torch)}) == torch
     with pytest.raises(SystemExit, match="ACTZIP_TORCH_DIR is '/nowhere', which holds no torch"):
         setup_py.find_torch({"ACTZIP_TORCH_DIR": "/nowhere"})
+
+
+def test_either_framework_is_enough(setup_py, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(setup_py, "interpreters", lambda environment: iter(()))
+    with pytest.raises(SystemExit, match="no torch found, and no paddlepaddle"):
+        setup_py.find_frameworks({})
+    paddle = make_paddle(tmp_path / "paddle")
+    assert setup_py.find_frameworks({}) == (None, paddle)
+    torch = make_torch(tmp_path / "torch")
+    assert setup_py.find_frameworks({}) == (torch, paddle)
+    assert setup_py.find_frameworks({"ACTZIP_TORCH_DIR": str(make_torch(tmp_path / "other/torch"))})[1] is None
+
+
+def test_what_is_built_is_what_was_found(setup_py, tmp_path):
+    torch, paddle = make_torch(tmp_path / "torch"), make_paddle(tmp_path / "paddle")
+    alone = setup_py.cmake_arguments(tmp_path, None, {}, paddle)
+    assert "-DACTZIP_PADDLE=ON" in alone and "-DACTZIP_TORCH=ON" not in alone
+    assert "-DACTZIP_PADDLE=ON" not in setup_py.cmake_arguments(tmp_path, torch, {})
+
+
+def test_the_paddle_that_the_user_names_must_be_one(setup_py, tmp_path):
+    with pytest.raises(SystemExit, match="ACTZIP_PADDLE_DIR is '/nowhere', which holds no Paddle"):
+        setup_py.find_paddle({"ACTZIP_PADDLE_DIR": "/nowhere"}, None)
+    paddle = make_paddle(tmp_path / "paddle")
+    assert setup_py.find_paddle({"ACTZIP_PADDLE_DIR": str(paddle)}, None) == paddle
 
 
 def test_without_torch_the_message_says_what_to_do(setup_py, monkeypatch):
