@@ -118,7 +118,8 @@ void bind_core_tables(py::module_& module) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
-      PyErr_SetString(error.code() == ErrorCode::invalid_spec ? PyExc_ValueError : PyExc_RuntimeError, error.what());
+      const bool is_wrong_value = error.code() == ErrorCode::invalid_spec || error.code() == ErrorCode::invalid_state;
+      PyErr_SetString(is_wrong_value ? PyExc_ValueError : PyExc_RuntimeError, error.what());
     }
   });
   module.def("policy_rows", &policy_rows);

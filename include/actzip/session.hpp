@@ -250,6 +250,9 @@ struct Encoding {
 /// Bytes that are ready on `stream`, which is on the device of the encoding. Requires kept.how == encoded.
 Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory);
 
+/// What of a step a site belongs to, as far as its adapter has found out.
+enum class StepPart : std::uint8_t { unknown, model, loss };
+
 class Session {
  public:
   /// Throws Error(invalid_spec) for options outside their range.
@@ -285,6 +288,10 @@ class Session {
   void note_look(SiteId site, bool spoils_gradient);
 
   [[nodiscard]] bool was_looked_at(SiteId site) const;
+
+  /// For the adapter, which says OperatorFacts::after_model by it, to find again: it is part of a saved state.
+  void note_part(SiteId site, StepPart part);
+  [[nodiscard]] StepPart part_of(SiteId site) const;
 
   /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until it was.
   [[nodiscard]] bool wants_observation() const;

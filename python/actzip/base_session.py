@@ -152,6 +152,22 @@ class BaseSession:
         """What the last step kept, by site."""
         return Report.from_json(self._core.report_json())
 
+    def save_state(self) -> str:
+        """What the session has learned, and how far its noise has come, as text to put into a checkpoint.
+
+        A session with the same options that is given it by :meth:`load_state` goes on as this one would: with its
+        plan, what is shared, and what few bits would spoil. What ``use_gradient`` knows of single samples is not part
+        of it. Call it between two steps, after backward.
+        """
+        return self._core.save_state()
+
+    def load_state(self, state: str) -> None:
+        """Goes on where :meth:`save_state` was called; before the first step. Another text changes nothing, and raises
+        ValueError."""
+        if not isinstance(state, str):
+            raise TypeError(f"actzip: load_state was given a {type(state).__name__} (allowed: the text of save_state())")
+        self._core.load_state(state)
+
     @property
     def live_bytes(self) -> int:
         """Encoded bytes that wait for backward now."""

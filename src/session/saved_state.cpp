@@ -124,6 +124,7 @@ struct SavedSite {
   std::optional<double> sensitivity;
   bool has_plane = false;
   Look look = Look::none;
+  StepPart part = StepPart::unknown;
   std::int64_t saves = 0;
 };
 
@@ -139,6 +140,7 @@ SavedSite read_site(std::string_view line) {
   site.sensitivity = fields.optional_amount();
   site.has_plane = fields.flag();
   site.look = static_cast<Look>(fields.count<int>(static_cast<int>(Look::spoilt)));
+  site.part = static_cast<StepPart>(fields.count<int>(static_cast<int>(StepPart::loss)));
   site.saves = fields.count<std::int64_t>();
   fields.check_done();
   return site;
@@ -169,9 +171,9 @@ std::string State::save() {
       fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
                   text_of(plan.predicted_variance), text_of(plan.measured_variance), text_of(plan.gradient_variance));
   for (const Site& site : sites_) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
                         text_of(site.asked), text_of(site.planned), text_of(site.sensitivity), int{site.has_plane},
-                        static_cast<int>(site.look.load()), site.saves);
+                        static_cast<int>(site.look.load()), static_cast<int>(site.part.load()), site.saves);
   }
   return text;
 }
@@ -203,6 +205,7 @@ void State::load(std::string_view text) {
     site.sensitivity = saved.sensitivity;
     site.has_plane = saved.has_plane;
     site.look = saved.look;
+    site.part = saved.part;
     site.saves = saved.saves;
   }
 }

@@ -26,6 +26,10 @@ void Session::note_look(SiteId site, bool spoils_gradient) { state_->note_look(s
 
 bool Session::was_looked_at(SiteId site) const { return state_->was_looked_at(site); }
 
+void Session::note_part(SiteId site, StepPart part) { state_->note_part(site, part); }
+
+StepPart Session::part_of(SiteId site) const { return state_->part_of(site); }
+
 bool Session::wants_observation() const { return state_->wants_observation(); }
 
 void Session::note_observed() { state_->note_observed(); }

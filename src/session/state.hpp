@@ -46,6 +46,7 @@ struct Site {
   const PolicyRow* row = nullptr;  ///< null in a site that was loaded, until its adapter asks for it
 
   std::atomic<Look> look = Look::none;
+  std::atomic<StepPart> part = StepPart::unknown;
 
   std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
   std::optional<Want> planned;  ///< instead of what the policy says
@@ -113,6 +114,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool is_guarded() const;
   void note_look(SiteId site, bool spoils_gradient);
   bool was_looked_at(SiteId site);
+  void note_part(SiteId site, StepPart part) { site_at(site).part = part; }
+  StepPart part_of(SiteId site) { return site_at(site).part; }
   bool wants_observation();
   bool wants_measurement();
   void note_observed();

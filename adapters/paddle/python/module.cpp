@@ -174,6 +174,8 @@ PYBIND11_MODULE(_paddle_C, module) {
       .def("set_parameters", &set_parameters)
       .def("take_fault", &PaddleSession::take_fault)
       .def("live_bytes", [](PaddleSession& session) { return session.core().live_bytes(); })
+      .def("save_state", [](PaddleSession& session) { return session.core().save_state(); })
+      .def("load_state", [](PaddleSession& session, std::string_view text) { session.core().load_state(text); })
       .def("adapts", [](PaddleSession& session) { return session.core().adapts(); })
       .def("wants_measurement", [](PaddleSession& session) { return session.core().wants_measurement(); })
       .def("adds_much", [](PaddleSession& session) { return session.core().adds_much(); })

@@ -180,6 +180,8 @@ PYBIND11_MODULE(_C, module) {
       .def("register_parameters",
            [](Session& session, const std::vector<at::Tensor>& tensors) { session.register_parameters(tensors); })
       .def("live_bytes", &Session::live_bytes)
+      .def("save_state", &Session::save_state)
+      .def("load_state", &Session::load_state)
       .def("saves", [](const Session& session) { return session.impl()->core().saves(); })
       .def("adapts", [](const Session& session) { return session.impl()->core().adapts(); })
       .def("wants_measurement", [](const Session& session) { return session.impl()->core().wants_measurement(); })

@@ -139,11 +139,7 @@ Report Session::report() const { return impl_->report(); }
 
 std::size_t Session::live_bytes() const { return impl_->core().live_bytes(); }
 
-std::string Session::save_state() {
-  impl_->take_observation();  // what the next step would begin with
-  impl_->believe_guard();
-  return impl_->core().save_state();
-}
+std::string Session::save_state() { return impl_->save_state(); }
 
 void Session::load_state(std::string_view text) { impl_->core().load_state(text); }
 

@@ -17,13 +17,16 @@ namespace actzip::torch {
 
 class LossSites {
  public:
-  /// Learns from the step before, if it met a parameter and ended in peace.
-  void begin_step() {
+  /// What it learns is kept by `session`.
+  explicit LossSites(actzip::Session& session) : session_(session) {}
+
+  /// A step has ended. Learns from it, if it met a parameter.
+  void end_step() {
     for (std::size_t i = 0; model_end_ > 0 && i < saves_.size(); ++i) {
       const Where where = saves_[i].where;
       const bool is_in_loss =
           i >= model_end_ && (where == Where::outside || (where == Where::root && values_behind_ > 1));
-      part_of(saves_[i].site) = is_in_loss ? Part::loss : Part::model;
+      session_.note_part(saves_[i].site, is_in_loss ? StepPart::loss : StepPart::model);
     }
     give_up_step();
     saw_module_ = false;
@@ -50,23 +53,18 @@ class LossSites {
     values_behind_ = save.has_parameter ? 0 : values_behind_ + (keeps_values(save.use) ? 1 : 0);
     const bool is_outside = save.where == Where::outside;
     saw_module_ = saw_module_ || !is_outside;
-    const Part part = part_of(save.site);
-    return part == Part::unknown ? saw_module_ && is_outside : part == Part::loss;
+    const StepPart part = session_.part_of(save.site);
+    return part == StepPart::unknown ? saw_module_ && is_outside : part == StepPart::loss;
   }
 
  private:
   static constexpr std::size_t kMostSaves = std::size_t{1} << 17U;
-  enum class Part : std::uint8_t { unknown, model, loss };
   static bool keeps_values(Use use) {
     return use != Use::sign && use != Use::interval && use != Use::dropout_mask && use != Use::shape &&
            use != Use::index && use != Use::pool_index;
   }
-  Part& part_of(SiteId site) {
-    if (site.value >= parts_.size()) parts_.resize(site.value + 1, Part::unknown);
-    return parts_[site.value];
-  }
 
-  std::vector<Part> parts_;    ///< by site
+  actzip::Session& session_;  ///< the core's, not the one of torch.hpp
   std::vector<Save> saves_;    ///< of this step, in their order
   std::size_t model_end_ = 0;  ///< how many of them come before the loss
   int values_behind_ = 0;      ///< saves of values among the others

@@ -79,7 +79,7 @@ bool SessionImpl::begin_step() {
     sequence_.give_up();
     loss_sites_.give_up_step();
   } else {
-    loss_sites_.begin_step();
+    loss_sites_.end_step();
   }
   ++step_;
   is_observed_ = false;
@@ -96,6 +96,14 @@ void SessionImpl::believe_guard() {
     const std::lock_guard lock(mutex_);
     if (is_spoilt) spoilt_.push_back(session_.site_name(site));
   }
+}
+
+std::string SessionImpl::save_state() {
+  take_observation();
+  believe_guard();
+  const std::lock_guard lock(mutex_);
+  if (open_steps_ == 0) loss_sites_.end_step();
+  return session_.save_state();
 }
 
 std::string SessionImpl::take_notice() {

@@ -64,6 +64,8 @@ class SessionImpl final : public Listener {
   std::string take_notice();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
   bool take_observation();
+  /// Between two steps, with what the next one would begin with.
+  std::string save_state();
   Packed pack(const at::Tensor& tensor);
   /// The same for a layer, which knows its module and what it saves.
   Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
@@ -117,7 +119,7 @@ class SessionImpl final : public Listener {
   int waited_ = 0;                       ///< steps, for the backward of an observed one
   int asked_ = 0;                        ///< how often for its result
   SiteSequence sequence_;
-  LossSites loss_sites_;
+  LossSites loss_sites_{session_};
   std::vector<std::string> spoilt_;                          ///< sites of which the user has not been told
   std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
   std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
