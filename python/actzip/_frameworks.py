@@ -13,14 +13,25 @@ def _has_extension(name: str) -> bool:
     return any(_FOLDER.glob(f"{name}.*so"))
 
 
+def _is_installed(framework: str) -> bool:
+    """A folder of that name somewhere on the path is no package."""
+    spec = importlib.util.find_spec(framework)
+    return spec is not None and spec.origin is not None
+
+
+def is_for_torch() -> bool:
+    """Whether PyTorch's part can be used."""
+    return _has_extension("_C") and _is_installed("torch")
+
+
 def is_for_paddle() -> bool:
     """Whether Paddle's part can be used."""
-    return _has_extension("_paddle_C") and importlib.util.find_spec("paddle") is not None
+    return _has_extension("_paddle_C") and _is_installed("paddle")
 
 
 def is_for_paddle_alone() -> bool:
-    """Whether Paddle's part can be used and PyTorch's cannot; where neither can, PyTorch's says why."""
-    return is_for_paddle() and (not _has_extension("_C") or importlib.util.find_spec("torch") is None)
+    """Where neither can be used, PyTorch's part says why."""
+    return is_for_paddle() and not is_for_torch()
 
 
 def missing_torch(name: str) -> Any:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import __version__, codec_table, doctor
+from . import __version__, _frameworks, codec_table, doctor
 from .report import Report
 
 FAILED, WRONG_USAGE = 1, 2
@@ -110,6 +110,9 @@ def run_report(options: argparse.Namespace) -> int:
 
 
 def run_demo(arguments: Sequence[str]) -> int:
+    if not _frameworks.is_for_torch():
+        raise ConsoleError("'demo' trains with PyTorch, which this actzip was installed without (allowed: 'actzip bench "
+                           "paddle-train'; or install torch, then actzip again)")
     from .demo import main as demo
 
     return demo(list(arguments[1:]))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from . import _C
-from ._built_for import TORCH
-from .verify import verify
+from . import _frameworks, _native
+from .verification import Verification
 
 OK, MISSING, BROKEN = "ok", "missing", "broken"  # what is missing is no failure: the CPU needs none of it
 
@@ -36,51 +35,31 @@ def run() -> int:
 
 
 def examine() -> list[Finding]:
-    backends = _C.backends()
-    cuda = check_cuda(backends, torch.version.cuda, torch.cuda.is_available())
+    backends = _native.backends()
     findings = [
-        Finding("actzip", OK, f"{_C.version}, byte format {_C.format_version}, in {Path(__file__).parent}"),
+        Finding("actzip", OK, f"{_native.version}, byte format {_native.format_version}, in {Path(__file__).parent}"),
         Finding("Python", OK, f"{platform.python_version()}, {sys.executable}"),
-        Finding("torch", OK, f"{torch.__version__} running, {TORCH} built against"),
         Finding("CPU levels", OK, f"{', '.join(backends['cpu_levels'])}; in use: {backends['cpu_level']}"),
-        cuda,
-        check_step("cpu"),
     ]
-    if torch.cuda.is_available() and cuda.state == OK:
-        findings.append(check_step("cuda"))
+    if _frameworks.is_for_torch():
+        from . import torch_doctor
+        findings += torch_doctor.examine(backends)
+    if _frameworks.is_for_paddle():
+        from .paddle import doctor as paddle_doctor
+        findings += paddle_doctor.examine()
     return findings
 
 
-def check_cuda(backends: dict, torch_cuda: str | None, is_available: bool) -> Finding:
-    """The three that have to come together: torch for CUDA, a GPU, kernels in the extension."""
-    kernels = "kernels are in the extension" if backends["cuda_built"] else "no kernels in the extension"
-    if torch_cuda is None:
-        return Finding("CUDA", MISSING, f"this torch is for the CPU; {kernels}",
-                       "for a GPU: install a torch for CUDA, then actzip again")
-    if not is_available:
-        return Finding("CUDA", MISSING, f"torch for CUDA {torch_cuda} sees no GPU; {kernels}",
-                       "for a GPU: see whether nvidia-smi finds one")
-    if not backends["cuda_built"]:
-        return Finding("CUDA", BROKEN, f"torch for CUDA {torch_cuda} sees a GPU; {kernels}",
-                       "install the CUDA toolkit (nvcc on PATH), then actzip again "
-                       "(pip install --force-reinstall --no-deps --no-cache-dir, from its source)")
-    if backends["cuda_problem"]:
-        return Finding("CUDA", BROKEN, f"torch for CUDA {torch_cuda} sees a GPU, and no kernel can run on it",
-                       backends["cuda_problem"])
-    return Finding("CUDA", OK, f"torch for CUDA {torch_cuda}, {torch.cuda.get_device_name()}; {kernels}")
+def check_step(topic: str, step: Callable[..., Verification]) -> Finding:
+    """A small step of training: `exact` must give plain gradients, the default must come near them with less kept.
 
-
-def check_step(device: str) -> Finding:
-    """A small step of training: `exact` must give torch's gradients, the default must come near them with less kept."""
-    topic = f"{device.upper()} step"
+    Args:
+        step: verifies a small model, with the options of a session.
+    """
     advice = "this is a fault of actzip or of the machine: please report it with this output"
+    usual: dict[str, Any] = {"draws": 2, "by_site": False}
     try:
-        with torch.random.fork_rng(), torch.device(device):
-            torch.manual_seed(0)
-            model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
-            batch = torch.randn(512, 64)
-        exact = verify(model, batch, draws=2, by_site=False, preset="exact")
-        default = verify(model, batch, draws=2, by_site=False)
+        exact, default = step(preset="exact", **usual), step(**usual)
     except Exception as error:  # whatever it is, it belongs into the answer
         return Finding(topic, BROKEN, f"{type(error).__name__}: {error}", advice)
     smaller = default.report.bytes_before / max(1, default.report.bytes_after)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import actzip
-from actzip import console, doctor
+from actzip import console, torch_doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ["doctor", "codecs", "report", "demo", "plan", "train", "dataset", "bench"]
@@ -72,8 +72,8 @@ def test_doctor_verifies_a_step(capsys):
 
 
 def test_doctor_finds_a_step_that_is_wrong(capsys, monkeypatch):
-    right = doctor.verify
-    monkeypatch.setattr(doctor, "verify", lambda *given, **options: right(*given, **{**options, "preset": "affine:1"}))
+    right = torch_doctor.verify
+    monkeypatch.setattr(torch_doctor, "verify", lambda *given, **options: right(*given, **{**options, "preset": "affine:1"}))
     status, text, _ = run(capsys, "doctor")
     assert status == 1
     assert "broken   CPU step" in text and "-> this is a fault" in text
@@ -83,7 +83,7 @@ def test_doctor_survives_a_step_that_raises(capsys, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("an operator is missing")
 
-    monkeypatch.setattr(doctor, "verify", fail)
+    monkeypatch.setattr(torch_doctor, "verify", fail)
     status, text, _ = run(capsys, "doctor")
     assert status == 1 and "RuntimeError: an operator is missing" in text
 
@@ -95,7 +95,7 @@ def test_doctor_survives_a_step_that_raises(capsys, monkeypatch):
     (True, "the driver is too old", "13.0", True, "broken", "no kernel can run"),
 ])
 def test_doctor_tells_what_cuda_lacks(built, problem, torch_cuda, is_available, state, text):
-    finding = doctor.check_cuda({"cuda_built": built, "cuda_problem": problem}, torch_cuda, is_available)
+    finding = torch_doctor.check_cuda({"cuda_built": built, "cuda_problem": problem}, torch_cuda, is_available)
     assert finding.state == state and text in finding.text and finding.advice
 
 

@@ -242,3 +242,39 @@ def test_another_paddle_is_refused():
 
     assert not problem("3.3.1", "3.3.1")
     assert "built against paddlepaddle 3.0.0, and 3.3.1 is running" in problem("3.3.1", "3.0.0")
+
+
+def test_a_resumed_session_goes_on_bit_for_bit():
+    batch = batch_of()
+    model = small_cnn()
+
+    def gradients_of(session):
+        with session:
+            loss = loss_of(model, batch)
+        loss.backward()
+        found = [p.grad.numpy() for p in model.parameters() if p.grad is not None]
+        model.clear_gradients(set_to_zero=False)
+        return found
+
+    session = actzip.Session(model)
+    for _ in range(3):
+        gradients_of(session)
+    state = session.save_state()
+    resumed = actzip.Session(model)
+    resumed.load_state(state)
+    for expected, found in zip(gradients_of(session), gradients_of(resumed)):
+        numpy.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="begun already"):
+        resumed.load_state(state)
+
+
+def test_the_command_works_without_torch(capsys):
+    from actzip import console
+
+    assert console.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert f"ok       Paddle       {paddle.__version__} running" in text and "ok       Paddle step" in text
+    assert console.main(["codecs"]) == 0
+    assert "rotated" in capsys.readouterr().out
+    assert console.main(["demo"]) == 1
+    assert "bench paddle-train" in capsys.readouterr().err
