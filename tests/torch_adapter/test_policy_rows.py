@@ -126,7 +126,7 @@ CASES = [
     (lambda x: x.gather(1, indices(32, 64, 32)), (64, 32), "gather.index", "index:bound=32"),
     (lambda x: x.index_select(0, indices(64, 2048)), (64, 32), "index_select.index", "index:bound=64"),
     (lambda x: torch.zeros(50, 64).index_add(0, indices(50, 2048), x), (2048, 64), "index_add.index", "index:bound=50"),
-    (lambda x: Cube.apply(x), SQUARE, "Function::Cube.argument0", "as is"),
+    (lambda x: Cube.apply(x), SQUARE, "Function::test_policy_rows.Cube.argument0", "as is"),
     (torch.atan, SQUARE, "atan.self", "as is"),
     (F.hardsigmoid, SQUARE, "hardsigmoid.self", "mask:lo=-3:hi=3:off=-3:on=0:nan=off"),
     (lambda x: x.gather(1, indices(32, 64, 16)), (64, 32), "gather.self", "shape only"),

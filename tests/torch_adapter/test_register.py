@@ -13,7 +13,7 @@ def activation(*shape):
     return torch.randn(*shape, requires_grad=True) * 1
 
 
-def function(name):
+def function(name, module=__name__):
     """A product, as an autograd function of that name."""
     def forward(ctx, x, factor):
         ctx.save_for_backward(x, factor)
@@ -23,7 +23,8 @@ def function(name):
         x, factor = ctx.saved_tensors
         return gradient * factor, gradient * x
 
-    return type(name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    return type(name, (torch.autograd.Function,),
+                {"forward": staticmethod(forward), "backward": staticmethod(backward), "__module__": module})
 
 
 def codecs(apply, **options):
@@ -40,16 +41,16 @@ def test_a_registered_function_gets_the_codecs_of_its_uses():
     scale = function("RegisteredScale")
     actzip.register(scale, argument0="factor", argument1="linear_input")
     found = codecs(scale.apply)
-    assert found["Function::RegisteredScale.argument0"] == "rotated:3"
-    assert found["Function::RegisteredScale.argument1"] == "rotated:3"
+    assert found["Function::test_register.RegisteredScale.argument0"] == "rotated:3"
+    assert found["Function::test_register.RegisteredScale.argument1"] == "rotated:3"
 
 
 def test_slots_that_are_not_named_stay():
     scale = function("HalfRegistered")
     actzip.register(scale, argument0="factor")
     found = codecs(scale.apply)
-    assert found["Function::HalfRegistered.argument0"] == "rotated:3"
-    assert found["Function::HalfRegistered.argument1"] == "as is"
+    assert found["Function::test_register.HalfRegistered.argument0"] == "rotated:3"
+    assert found["Function::test_register.HalfRegistered.argument1"] == "as is"
 
 
 def test_a_registered_operator():
@@ -106,9 +107,25 @@ def test_what_is_refused():
 
 def test_two_functions_of_one_name():
     first, second = function("SameName"), function("SameName")
-    with pytest.raises(ValueError, match="2 functions are called SameName"):
+    with pytest.raises(ValueError, match=r"2 functions are called test_register\.SameName"):
         actzip.register(first, argument0="factor")
     del second
+
+
+def test_a_function_of_the_same_name_in_another_module_is_another():
+    ours, theirs = function("Namesake"), function("Namesake", "elsewhere")
+    actzip.register(ours, argument0="factor")
+    found = codecs(lambda x, y: ours.apply(x, y) + theirs.apply(x * 3, y))
+    assert found["Function::test_register.Namesake.argument0"] == "rotated:3"
+    assert found["Function::elsewhere.Namesake.argument0"] == "as is"
+
+
+def test_a_function_whose_name_nobody_knows_is_not_registered_either():
+    """Whoever calls torch's own apply() passes the frame by that tells the class."""
+    scale = function("PassedBy")
+    actzip.register(scale, argument0="factor")
+    found = codecs(lambda x, y: super(torch.autograd.Function, scale).apply(x, y))
+    assert found["Function::PassedBy.argument0"] == "as is"
 
 
 @pytest.mark.parametrize("operator", [torch.sin, torch.cos, torch.erf, torch.atan, torch.sinc, F.softshrink])
@@ -126,7 +143,7 @@ def test_operators_that_actzip_does_not_know_are_exact(operator):
 
 def test_a_preset_for_everything_takes_them_too():
     assert codecs(lambda x, y: torch.sin(x), preset="affine:2")["sin.self"] == "affine:2"
-    assert codecs(function("Uniform").apply, preset="rotated:4")["Function::Uniform.argument0"] == "rotated:4"
+    assert codecs(function("Uniform").apply, preset="rotated:4")["Function::test_register.Uniform.argument0"] == "rotated:4"
 
 
 def steps(apply, count=3, **options):

@@ -20,8 +20,10 @@
 #include "actzip/torch_parts.hpp"
 #include "actzip/version.hpp"
 #include "base/backward.hpp"
+#include "function_names.hpp"
 #include "hooks/engine.hpp"
 #include "layers.hpp"
+#include "operators/operator_info.hpp"
 #include "operators/operator_table.hpp"
 #include "operators/registered_operators.hpp"
 #include "python_objects.hpp"
@@ -229,6 +231,7 @@ PYBIND11_MODULE(_C, module) {
   using namespace actzip::torch;  // NOLINT(google-build-using-namespace): this is the list of what is bound
   set_session_of_hook(&resolve_hook);
   set_exception_forgetter(&clear_exception);
+  set_function_namer(&python_function_name);
   module.attr("version") = ACTZIP_VERSION_STRING;
   module.attr("format_version") = actzip::kFormatVersion;
   py::register_exception_translator([](std::exception_ptr pointer) {

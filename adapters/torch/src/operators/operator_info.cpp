@@ -1,6 +1,7 @@
 #include "operators/operator_info.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -39,16 +40,25 @@ std::optional<c10::OperatorHandle> operator_at(const char* name, const char* ove
   return op && op->schema().name().c_str() == name ? op : std::nullopt;
 }
 
+std::atomic<FunctionNamer> g_function_namer{nullptr};
+
+/// Two functions may have one name; their modules tell them apart.
+std::string function_name(const char* name) {
+  const FunctionNamer namer = g_function_namer.load(std::memory_order_acquire);
+  const std::string full = namer != nullptr ? namer(name) : std::string();
+  return std::string(kFunction) + (full.empty() ? name : full);
+}
+
 /// All that were ever seen.
 class OperatorTable {
  public:
   const OperatorInfo& find(const char* name, const char* overload) {
     const auto op = operator_at(name, overload);
-    std::string key = op ? std::string(name) + '.' + overload : std::string(kFunction) + name;
+    const std::string key = op ? std::string(name) + '.' + overload : function_name(name);
     const std::lock_guard lock(mutex_);
-    auto& info = infos_[std::move(key)];
+    auto& info = infos_[key];
     if (!info) {
-      info = std::make_unique<OperatorInfo>(op ? info_of(*op) : OperatorInfo{std::string(kFunction) + name});
+      info = std::make_unique<OperatorInfo>(op ? info_of(*op) : OperatorInfo{key});
       info->is_opaque = !op;
       info->is_torch = op && std::string_view(name).starts_with(kTorch);
     }
@@ -108,6 +118,8 @@ const OperatorInfo& operator_info(const char* name, const char* overload) {
   if (!info.is_opaque) met[name] = {name, overload, &info};
   return info;
 }
+
+void set_function_namer(FunctionNamer namer) { g_function_namer.store(namer, std::memory_order_release); }
 
 const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info) { return table().find(prefix, info); }
 
