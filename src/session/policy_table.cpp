@@ -31,6 +31,9 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::index, Treatment::index, {}, "positions along one dimension"},
     PolicyRow{Use::attention_query, Treatment::codec, kFourBits, "passes through an exponential in backward"},
     PolicyRow{Use::attention_key, Treatment::codec, kFourBits, "passes through an exponential in backward"},
+    // What is computed from it is divided by the sum of the true ones. With 4 bits, errors of logits come back as
+    // factors.
+    PolicyRow{Use::attention_operand, Treatment::codec, kEightBits, "passes through an exponential beside a kept sum"},
     // It enters linearly, but the gradients of query and key are differences between its rows, and small ones.
     PolicyRow{Use::attention_value, Treatment::codec, kThreeBits, "v of attention: enters linearly"},
     // Backward takes the result's product with its gradient from that of every value. Noise in the values cancels there

@@ -35,6 +35,11 @@ class Cube(torch.autograd.Function):
         return 3 * gradient * ctx.saved_tensors[0] ** 2
 
 
+class Logits(Cube):
+    """By its registration alone."""
+
+
+actzip.register(Logits, argument0="attention_operand")
 SQUARE, IMAGE = (64, 64), (4, 8, 16, 16)
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 CASES = [
@@ -127,6 +132,7 @@ CASES = [
     (lambda x: x.index_select(0, indices(64, 2048)), (64, 32), "index_select.index", "index:bound=64"),
     (lambda x: torch.zeros(50, 64).index_add(0, indices(50, 2048), x), (2048, 64), "index_add.index", "index:bound=50"),
     (lambda x: Cube.apply(x), SQUARE, "Function::test_policy_rows.Cube.argument0", "as is"),
+    (lambda x: Logits.apply(x), SQUARE, "Function::test_policy_rows.Logits.argument0", "affine:8:nearest"),
     (torch.atan, SQUARE, "atan.self", "as is"),
     (F.hardsigmoid, SQUARE, "hardsigmoid.self", "mask:lo=-3:hi=3:off=-3:on=0:nan=off"),
     (lambda x: x.gather(1, indices(32, 64, 16)), (64, 32), "gather.self", "shape only"),

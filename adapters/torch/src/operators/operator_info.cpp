@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "operators/function_table.hpp"
+
 namespace actzip::torch {
 
 namespace {
@@ -61,8 +63,21 @@ class OperatorTable {
       info = std::make_unique<OperatorInfo>(op ? info_of(*op) : OperatorInfo{key});
       info->is_opaque = !op;
       info->is_torch = op && std::string_view(name).starts_with(kTorch);
+      info->is_counted = !op && is_known_function(std::string_view(key).substr(kFunction.size()));
     }
     return *info;
+  }
+
+  const OperatorInfo& find(const OperatorInfo& info, const FunctionRow& function) {
+    const std::lock_guard lock(mutex_);
+    auto& own = counted_[&function];
+    if (!own) {
+      own = std::make_unique<OperatorInfo>(info);
+      own->row = &function.row;
+      own->runs_once = function.runs_once;
+      for (const std::string_view save : words_of(function.saves)) own->arguments.emplace_back(save);
+    }
+    return *own;
   }
 
   bool has(const std::string& name) {
@@ -91,6 +106,7 @@ class OperatorTable {
   std::mutex mutex_;
   std::unordered_map<std::string, std::unique_ptr<OperatorInfo>> infos_;
   std::unordered_map<Prefixed, std::unique_ptr<OperatorInfo>, Hash> prefixed_;
+  std::unordered_map<const FunctionRow*, std::unique_ptr<OperatorInfo>> counted_;
 };
 
 OperatorTable& table() {
@@ -122,6 +138,12 @@ const OperatorInfo& operator_info(const char* name, const char* overload) {
 void set_function_namer(FunctionNamer namer) { g_function_namer.store(namer, std::memory_order_release); }
 
 const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info) { return table().find(prefix, info); }
+
+const OperatorInfo* counted(const OperatorInfo& info, const std::vector<bool>& is_result) {
+  const auto name = std::string_view(info.name).substr(kFunction.size());
+  const FunctionRow* const function = find_function(name, is_result);
+  return function != nullptr ? &table().find(info, *function) : nullptr;
+}
 
 bool was_met(const std::string& name) { return table().has(name); }
 

@@ -23,6 +23,8 @@ struct OperatorInfo {
   std::optional<c10::OperatorHandle> handle = {};
   std::uint32_t written = 0;                     ///< bit i: it writes into its argument i; bit 31 for all from there on
   bool is_opaque = false;                        ///< a function: nobody knows what it writes into
+  bool runs_once = false;                        ///< its node must not run again in backward
+  bool is_counted = false;                       ///< a function that counted() may know when it has saved everything
   bool is_torch = true;                          ///< one of torch's own
   const OperatorRow* row = find_operator(name);  ///< null if the table has none
 
@@ -41,6 +43,10 @@ const OperatorInfo& operator_info(const char* name, const char* overload);
 /// nobody knows. Then, and until it is set, functions go by their bare names.
 using FunctionNamer = std::string (*)(const char* name);
 void set_function_namer(FunctionNamer namer);
+
+/// What is known of a function that has saved this many tensors, its own results where `is_result` says so. Its
+/// arguments are what it saves. Null if the table does not have it. Never destroyed.
+const OperatorInfo* counted(const OperatorInfo& info, const std::vector<bool>& is_result);
 
 /// What `info` is called in places that the policy must tell from others: `prefix` is part of the name then. One of few
 /// literals, compared by address. Never destroyed.

@@ -29,6 +29,27 @@ c10::OptionalDeviceGuard guard_for(c10::Device device) {
   return device.is_cpu() ? c10::OptionalDeviceGuard() : c10::OptionalDeviceGuard(device);
 }
 
+Packed Packed::as_saved(const at::Tensor& tensor, const std::string& function) {
+  Packed packed;
+  packed.note_version(tensor);
+  packed.kept_.site = std::make_shared<const std::string>(function);
+  packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
+  return packed;
+}
+
+Packed Packed::later(std::shared_ptr<const Packed> packed) {
+  Packed later;
+  later.later_ = std::move(packed);
+  return later;
+}
+
+void Packed::note_version(const at::Tensor& tensor) {
+  has_version_ = !tensor.is_inference();
+  if (!has_version_) return;
+  counter_ = tensor.unsafeGetTensorImpl()->version_counter();
+  version_ = counter_.current_version();
+}
+
 void Packed::check_version() const {
   if (!has_version_ || counter_.current_version() == version_) return;
   TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: ",

@@ -33,6 +33,14 @@ class RunsAgain {
 /// What stands in place of one saved tensor. Holds no Python object, no graph and no session.
 class Packed {
  public:
+  Packed() = default;
+  /// The tensor itself, which `function` has saved.
+  static Packed as_saved(const at::Tensor& tensor, const std::string& function);
+  /// What `packed` has become by the time that anybody asks.
+  static Packed later(std::shared_ptr<const Packed> packed);
+  /// What it has become; itself but for later().
+  [[nodiscard]] const Packed& settled() const { return later_ ? *later_ : *this; }
+
   /// Restores the tensor; as often as wanted. Throws c10::Error as torch does if the tensor was modified in place after
   /// it was saved, compressed or not; and if a backward with create_graph asks for what is not kept exactly.
   [[nodiscard]] at::Tensor unpack() const;
@@ -71,6 +79,7 @@ class Packed {
   friend class SessionImpl;
   [[nodiscard]] at::Tensor restored() const;
   void check_differentiated_once() const;
+  void note_version(const at::Tensor& tensor);
 
   Kept kept_;
   SiteId site_;
@@ -84,6 +93,7 @@ class Packed {
   std::shared_ptr<RunsAgain> call_;   ///< that saved it, if it can run again; mostly none
   int part_ = 0;                      ///< which of its tensors this is
   std::shared_ptr<Witness> witness_;  ///< mostly null
+  std::shared_ptr<const Packed> later_;
 };
 
 /// One range in a profile, named after site(). Nothing unless somebody profiles.

@@ -15,6 +15,7 @@
 #include "base/memory.hpp"
 #include "observe/memory_log.hpp"
 #include "session/attention.hpp"
+#include "session/counted_saves.hpp"
 
 namespace actzip::torch {
 
@@ -275,17 +276,26 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   Saver saver = current_saver(tensor, parameters);
+  if (saver.op->is_counted) {
+    if (saver.is_first) saver.frame->late = std::make_unique<CountedSaves>(shared_from_this());
+    return static_cast<CountedSaves&>(*saver.frame->late).add(tensor, saver);
+  }
   if (saver.is_first) saver.frame->attention = AttentionCall::of(*saver.frame);
   const auto call = saver.frame != nullptr ? saver.frame->attention : nullptr;
   const auto part = call ? AttentionCall::part_of(saver.slot, tensor) : std::nullopt;
   saver.facts.recomputable = part && call->can_compute(*part);
-  Packed packed = pack_at(place_of(saver), tensor, saver, {});
-  if (packed.witness()) note_witness(packed.witness());
+  Packed packed = pack_for(saver, tensor);
   if (part) {
     call->note_kept(*part, packed);  // a copy that does not hold the call
     packed.call_ = call;
     packed.part_ = *part;
   }
+  return packed;
+}
+
+Packed SessionImpl::pack_for(const Saver& saver, const at::Tensor& tensor) {
+  Packed packed = pack_at(place_of(saver), tensor, saver, {});
+  if (packed.witness()) note_witness(packed.witness());
   if (const auto save = packed.tried()) {
     if (const auto stream = observer(tensor)) note_tried(*save, stream);
   }
@@ -318,17 +328,13 @@ Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const 
   SavedTensor saved = describe(tensor, saver, place, help);
   saved.encoder = help.encoder;
   Packed packed;
-  packed.has_version_ = !tensor.is_inference();
-  if (packed.has_version_) {
-    packed.counter_ = tensor.unsafeGetTensorImpl()->version_counter();
-    packed.version_ = packed.counter_.current_version();
-  }
+  packed.note_version(tensor);
   if (saved.role == Role::activation) {
     const auto guard = guard_for(tensor.device());
     const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
     packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
                                  source != nullptr ? &source->kept_ : nullptr);
-    if (guard_->is_active()) packed.witness_ = witness_of(place, packed.kept_, tensor, help);
+    if (guard_->is_active() && !saver.op->runs_once) packed.witness_ = witness_of(place, packed.kept_, tensor, help);
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }

@@ -36,7 +36,7 @@ inline bool names_sites(const std::vector<Rule>& rules) {
   return std::ranges::any_of(rules, [](const Rule& rule) { return !rule.sites.starts_with("use:"); });
 }
 
-class SessionImpl final : public Listener {
+class SessionImpl final : public Listener, public std::enable_shared_from_this<SessionImpl> {
  public:
   explicit SessionImpl(const SessionOptions& options)
       : samples(std::make_shared<SampleTable>(options.use_gradient ? options.num_samples : 0)),
@@ -65,6 +65,8 @@ class SessionImpl final : public Listener {
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
   bool take_observation();
   Packed pack(const at::Tensor& tensor);
+  /// The same, of a saver that runs now and cannot run again.
+  Packed pack_for(const Saver& saver, const at::Tensor& tensor);
   /// The same for a layer, which knows its module and what it saves.
   Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
   /// Where what is saved now is to be tried out; null unless the step is observed.
