@@ -3,6 +3,7 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -53,6 +54,9 @@ bool enters_linearly(Use use) {
 
 /// One copy for each device, not one for each number.
 std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
+  // A step may begin inside of a transform of torch.func, which would wrap what is computed here.
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   std::vector<float> values;
   for (std::size_t i = 0; i < numbers.size();) {
     std::vector<at::Tensor> alike;

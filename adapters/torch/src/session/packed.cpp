@@ -1,10 +1,12 @@
 #include "session/packed.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/backward.hpp"
 #include "base/convert.hpp"
@@ -20,6 +22,19 @@ at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Sh
                                                          c10::scalarTypeToTypeMeta(type));
   const auto rank = static_cast<std::size_t>(shape.rank);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides({shape.sizes.data(), rank}, {shape.strides.data(), rank});
+  return tensor;
+}
+
+/// A tensor of these strides with the values of `dense`; what lies between them is not written.
+at::Tensor with_strides(const at::Tensor& dense, const Shape& shape) {
+  const auto rank = static_cast<std::size_t>(shape.rank);
+  const at::IntArrayRef strides(shape.strides.data(), rank);
+  at::Tensor tensor = at::empty_strided({shape.sizes.data(), rank}, strides, dense.options());
+  std::vector<std::int64_t> written(shape.sizes.begin(), shape.sizes.begin() + shape.rank);
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (strides[d] == 0) written[d] = std::min<std::int64_t>(written[d], 1);  // expanded: once
+  }
+  tensor.as_strided(written, strides).copy_(dense.as_strided(written, dense.strides()));
   return tensor;
 }
 
@@ -99,6 +114,11 @@ at::Tensor Packed::empty_restored(c10::ScalarType type) const {
 }
 
 at::Tensor Packed::restored() const {
+  const at::Tensor dense = restored_dense();
+  return gapped_ ? with_strides(dense, *gapped_) : dense;
+}
+
+at::Tensor Packed::restored_dense() const {
   const auto guard = guard_for(device_);
   // Real memory, never written: a kernel that only looks at the shape may still copy it.
   if (kept_.how == Keep::shape_only) return empty_restored();

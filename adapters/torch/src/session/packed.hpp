@@ -80,14 +80,16 @@ class Packed {
   [[nodiscard]] at::Tensor restored() const;
   void check_differentiated_once() const;
   void note_version(const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor restored_dense() const;
 
   Kept kept_;
   SiteId site_;
   at::Tensor as_is_;              ///< defined if nothing was encoded
   c10::VariableVersion counter_;  ///< shared with the tensor; keeps no data alive
   std::uint32_t version_ = 0;
-  bool has_version_ = false;  ///< inference tensors have none
-  Shape shape_;               ///< dense, in the memory order of what was saved
+  bool has_version_ = false;             ///< inference tensors have none
+  Shape shape_;                          ///< dense, in the memory order of what was saved
+  std::shared_ptr<const Shape> gapped_;  ///< as it was saved, if its strides are to come back and were not dense
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   c10::Device device_ = c10::kCPU;
   std::shared_ptr<RunsAgain> call_;   ///< that saved it, if it can run again; mostly none

@@ -60,6 +60,9 @@ bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
   return tensor.is_cpu() && op.row != nullptr && op.row->is_torn_at_nan;
 }
 
+/// A kernel of somebody else's may have noted the strides of what it saved. torch's own look at what they get.
+bool runs_unknown_code(const OperatorInfo& op) { return op.is_opaque || &op == &unknown_operator(); }
+
 bool has_nan(const at::Tensor& tensor) {
   const at::NoGradGuard no_graph;
   const Unheard unheard;
@@ -345,6 +348,9 @@ Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const 
     return packed;
   }
   packed.shape_ = packed.is_derived() ? source->shape_ : compact(saved.view.shape);
+  if (runs_unknown_code(*saver.op) && packed.shape_.strides != saved.view.shape.strides) {
+    packed.gapped_ = std::make_shared<const Shape>(saved.view.shape);
+  }
   packed.type_ = packed.is_derived() ? source->type_ : tensor.scalar_type();
   packed.device_ = tensor.device();
   record_on_current_stream(tensor.storage());
