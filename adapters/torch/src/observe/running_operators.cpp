@@ -107,11 +107,13 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   frame.other_saves = 0;
   frame.has_saved = false;
   frame.late.reset();
+  frame.absent = 0;
   for (int i = 0; i < frame.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const bool is_tensor = inputs[at].isTensor();
     frame.tensors[at] = is_tensor ? inputs[at].toTensor().unsafeGetTensorImpl() : nullptr;
     frame.numbers[at] = is_tensor ? 0.0 : number_of(inputs[at]);
+    if (inputs[at].isNone()) frame.absent |= 1U << at;
   }
   note_memory(state, *frame.info, function);
   if (!state.without_node.empty()) find_nodes(state, inputs);
