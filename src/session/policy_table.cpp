@@ -12,6 +12,7 @@ constexpr Rotated kThreeBits{.bits = Bits(3)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
+constexpr Affine kEightBitsDithered{.bits = Bits(8), .rounding = Rounding::dithered};
 // Where probability is 1 its logarithm is the greatest of its group, which f32 statistics make exact; below the floor
 // it is 0 for all that a gradient can see, and masked logits, which are -inf, do not stretch their group.
 constexpr Affine kLogarithm{.bits = Bits(8), .rounding = Rounding::nearest, .stats = StatsType::f32, .floor = -32.0F};
@@ -68,7 +69,8 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::log_sum, Treatment::codec_if_large, kHalf, "a logarithm, which may be -inf"},
     // bf16 and not 8 bits: what divides needs its error small against itself, not against its neighbours.
     PolicyRow{Use::quotient, Treatment::codec_if_large, kHalf, "its gradient is a quotient"},
-    PolicyRow{Use::exponential_result, Treatment::codec_if_large, kEightBits,
+    // Dithered: nearest takes what is small beside its group for 0, always, and no step averages that out.
+    PolicyRow{Use::exponential_result, Treatment::codec_if_large, kEightBitsDithered,
               "result of an exponential, a root or a norm"},
     PolicyRow{Use::loss_operand, Treatment::codec_if_large, kHalf, "a loss compares it with its target"},
     PolicyRow{Use::comparison, Treatment::as_is, {}, "its gradient compares values"},
