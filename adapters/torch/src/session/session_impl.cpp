@@ -86,6 +86,8 @@ bool SessionImpl::begin_step() {
     loss_sites_.begin_step();
   }
   ++step_;
+  has_held_ = false;
+  passes_ = 0;
   is_observed_ = false;
   return !sequence_.begin();
 }
@@ -241,8 +243,30 @@ SiteSequence::Save SessionImpl::next_save(const Saver& saver) {
   return save;
 }
 
+/// Requires the mutex. Where a whole loop runs in one scope, what was kept has gone again by the next forward, and its
+/// sites are those of the one before: they would grow without end. Gives whether that is to be said.
+bool SessionImpl::note_pass() {
+  constexpr int kNoBackward = -1;
+  constexpr int kPassesWorthAWord = 4;
+  const bool holds = session_.live_bytes() > 0;
+  if (holds || !has_held_ || open_steps_ != 1 || ::torch::autograd::get_current_graph_task_id() != kNoBackward) {
+    has_held_ = has_held_ || holds;
+    return false;
+  }
+  has_held_ = false;
+  ++step_;
+  return ++passes_ == kPassesWorthAWord;
+}
+
 SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (note_pass()) {
+    lock.unlock();
+    TORCH_WARN(
+        "actzip: forward and backward have run several times in one scope; enter it around each forward, since a scope "
+        "is a step: its report sums them up, and nothing is learned before it ends");
+    lock.lock();
+  }
   const SiteSequence::Save save = next_save(saver);
   const bool is_in_loss = loss_sites_.add({save.id, save.group->use, save.where, saver.parameter != nullptr});
   return {save.group, save.id, is_in_loss};

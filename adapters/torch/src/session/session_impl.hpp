@@ -100,6 +100,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   };
   Place place_of(const Saver& saver);
   SiteSequence::Save next_save(const Saver& saver);
+  bool note_pass();
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
@@ -113,6 +114,8 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;                   ///< on all threads
+  bool has_held_ = false;                ///< something since the last pass of this step began
+  int passes_ = 0;                       ///< forwards of this step whose backward has freed everything
   std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come
   bool is_observed_ = false;             ///< the step that runs now
   bool may_be_captured_ = false;         ///< it is, and nobody has looked yet
