@@ -22,6 +22,7 @@ enum class Use : std::uint8_t {
   index,                 ///< positions along one dimension
   attention_query,       ///< passes through an exponential
   attention_key,         ///< the same
+  attention_operand,     ///< either, where sums of exponentials are kept: probabilities no longer sum to 1
   attention_value,       ///< enters linearly, weighted by probabilities
   attention_result,      ///< can be computed again from the three before
   attention_statistics,  ///< the same: logarithms of the sums of exponentials, states of generators

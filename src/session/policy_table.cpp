@@ -12,6 +12,7 @@ constexpr Rotated kThreeBits{.bits = Bits(3)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
+constexpr Affine kEightBitsDithered{.bits = Bits(8), .rounding = Rounding::dithered};
 // Where probability is 1 its logarithm is the greatest of its group, which f32 statistics make exact; below the floor
 // it is 0 for all that a gradient can see, and masked logits, which are -inf, do not stretch their group.
 constexpr Affine kLogarithm{.bits = Bits(8), .rounding = Rounding::nearest, .stats = StatsType::f32, .floor = -32.0F};
@@ -31,6 +32,9 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::index, Treatment::index, {}, "positions along one dimension"},
     PolicyRow{Use::attention_query, Treatment::codec, kFourBits, "passes through an exponential in backward"},
     PolicyRow{Use::attention_key, Treatment::codec, kFourBits, "passes through an exponential in backward"},
+    // What is computed from it is divided by the sum of the true ones. With 4 bits, errors of logits come back as
+    // factors.
+    PolicyRow{Use::attention_operand, Treatment::codec, kEightBits, "passes through an exponential beside a kept sum"},
     // It enters linearly, but the gradients of query and key are differences between its rows, and small ones.
     PolicyRow{Use::attention_value, Treatment::codec, kThreeBits, "v of attention: enters linearly"},
     // Backward takes the result's product with its gradient from that of every value. Noise in the values cancels there
@@ -65,7 +69,8 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::log_sum, Treatment::codec_if_large, kHalf, "a logarithm, which may be -inf"},
     // bf16 and not 8 bits: what divides needs its error small against itself, not against its neighbours.
     PolicyRow{Use::quotient, Treatment::codec_if_large, kHalf, "its gradient is a quotient"},
-    PolicyRow{Use::exponential_result, Treatment::codec_if_large, kEightBits,
+    // Dithered: nearest takes what is small beside its group for 0, always, and no step averages that out.
+    PolicyRow{Use::exponential_result, Treatment::codec_if_large, kEightBitsDithered,
               "result of an exponential, a root or a norm"},
     PolicyRow{Use::loss_operand, Treatment::codec_if_large, kHalf, "a loss compares it with its target"},
     PolicyRow{Use::comparison, Treatment::as_is, {}, "its gradient compares values"},

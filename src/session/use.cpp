@@ -23,6 +23,7 @@ constexpr std::array<Named, kUses> kNames = {
     Named{Use::index, "index"},
     Named{Use::attention_query, "attention_query"},
     Named{Use::attention_key, "attention_key"},
+    Named{Use::attention_operand, "attention_operand"},
     Named{Use::attention_value, "attention_value"},
     Named{Use::attention_result, "attention_result"},
     Named{Use::attention_statistics, "attention_statistics"},

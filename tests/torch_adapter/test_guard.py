@@ -52,14 +52,14 @@ def causal(value):
 
 def masked(value):
     mask = causal(value)
-    return (8, 64, 64), lambda h: Masked.apply(h, mask).square(), "Function::Masked.*"
+    return (8, 64, 64), lambda h: Masked.apply(h, mask).square(), "Function::*Masked.*"
 
 
 def attention():
     def apply(h):
         q, k, v = (3 * h).unflatten(-1, (3, 32)).unbind(-2)
         return Attention.apply(q, k, v)
-    return (8, 64, 96), apply, "Function::Attention.*"
+    return (8, 64, 96), apply, "Function::*Attention.*"
 
 
 def small_rows(width):
@@ -179,7 +179,7 @@ def test_a_function_that_runs_a_backward_of_its_own_runs_once():
 
     def gradient(guard):
         weight = torch.eye(64).requires_grad_()
-        session = actzip.Session(rules={"Function::Again.*": "rotated:4"}, guard=guard)
+        session = actzip.Session(rules={"Function::*Again.*": "rotated:4"}, guard=guard)
         block.zero_grad()
         with session:
             y = Again.apply(x @ weight, block) * 1

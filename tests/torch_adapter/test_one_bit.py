@@ -58,6 +58,13 @@ FUNCTIONS = {
     "leaky_relu(-0.3)": lambda x: F.leaky_relu(x, -0.3),
     "threshold": lambda x: F.threshold(x, 0.5, -3.0),
     "hardsigmoid": F.hardsigmoid,
+    "clamp": lambda x: x.clamp(-1, 0.5),
+    "clamp(max)": lambda x: x.clamp(max=0),
+    "clamp(min)": lambda x: x.clamp(min=0),
+    "clamp_min": lambda x: x.clamp_min(-1),
+    "clamp_max": lambda x: x.clamp_max(3),
+    "hardshrink": F.hardshrink,
+    "softshrink": lambda x: F.softshrink(x, 1.0),
 }
 
 
@@ -101,6 +108,56 @@ def test_random_limits(dtype):
         x = values(dtype, (lower, upper), 515)
         assert_bitwise(lambda x, a=lower, b=upper: F.hardtanh(x, a, b), x)
         assert_bitwise(lambda x, a=lower: F.threshold(x, a, 0.0), x)
+
+
+LARGEST = [torch.finfo(dtype).max for dtype in TYPES]
+LIMITS = [*LARGEST, -LARGEST[0], -LARGEST[1], -INF, -70000.0, -65504.0, -1.0, -0.1, -1e-40, -0.0, 0.0, 1e-7, 1 / 3, 0.5, 1.0, 2.0, 3e38, INF, NAN]
+
+
+def can_hold(dtype, limit):
+    return limit is None or not math.isfinite(limit) or bool(torch.tensor(limit).to(dtype).isfinite())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("upper", [None, *LIMITS])
+def test_clamp_with_any_limits(upper, dtype):
+    """Its limits are inside: also where both are one, or the lower is the upper one."""
+    if not can_hold(dtype, upper):
+        pytest.skip("torch itself refuses limits that are too large for the type")
+    lowers = (None, *LIMITS) if upper is not None else LIMITS
+    for lower in (limit for limit in lowers if can_hold(dtype, limit)):
+        x = values(dtype, [limit for limit in (lower, upper) if limit is not None], 515)
+        x[7::41] = NAN
+        assert_bitwise(lambda x, a=lower: x.clamp(a, upper), x)
+    if upper is not None:
+        assert_bitwise(lambda x: x.clamp_min(upper), x)
+        assert_bitwise(lambda x: x.clamp_max(upper), x)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("limit", [limit for limit in LIMITS if 0 <= limit < INF])
+def test_shrinking_with_any_limit(limit, dtype):
+    if not can_hold(dtype, limit):
+        pytest.skip("torch itself refuses limits that are too large for the type")
+    x = values(dtype, (limit, -limit))
+    assert_bitwise(lambda x: F.hardshrink(x, limit), x)
+    assert_bitwise(lambda x: F.softshrink(x, limit), x)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_limits_for_each_element(dtype):
+    x = values(dtype)
+    session = assert_bitwise(lambda x: x.clamp(x.detach() - 1, x.detach().flip(0)), x)
+    assert {site.codec for site in session.report().sites if site.op == "clamp"} == {"as is"}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_asks_for_more_than_one_bit(dtype):
+    """At 0 and where both are the same there is a third state; PReLU's weight asks for values."""
+    x, weight = values(dtype), torch.tensor([0.25], dtype=dtype, requires_grad=True)
+    for function in (torch.abs, lambda x: torch.maximum(x, x.flip(0)), lambda x: torch.minimum(x, x.flip(0)),
+                     lambda x: F.prelu(x, weight)):
+        assert_bitwise(function, x, "default")
 
 
 @pytest.mark.parametrize("dtype", TYPES)

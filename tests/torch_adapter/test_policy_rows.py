@@ -35,6 +35,11 @@ class Cube(torch.autograd.Function):
         return 3 * gradient * ctx.saved_tensors[0] ** 2
 
 
+class Logits(Cube):
+    """By its registration alone."""
+
+
+actzip.register(Logits, argument0="attention_operand")
 SQUARE, IMAGE = (64, 64), (4, 8, 16, 16)
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 CASES = [
@@ -110,8 +115,8 @@ CASES = [
     (lambda x: F.mse_loss(x, torch.rand(64, 64)), SQUARE, "mse_loss.self", "as is"),
     (lambda x: F.mse_loss(x, torch.rand(LARGE)), LARGE, "mse_loss.self", "cast:bf16"),
     (torch.exp, SQUARE, "exp.result", "as is"),
-    (torch.exp, LARGE, "exp.result", "affine:8:nearest"),
-    (torch.rsqrt, LARGE, "rsqrt.result", "affine:8:nearest"),
+    (torch.exp, LARGE, "exp.result", "affine:8:dithered"),
+    (torch.rsqrt, LARGE, "rsqrt.result", "affine:8:dithered"),
     (lambda x: x.amax(-1), SQUARE, "amax.self", "as is"),
     (lambda x: x.max(), SQUARE, "max.self", "as is"),
     (torch.abs, SQUARE, "abs.self", "as is"),
@@ -124,9 +129,20 @@ CASES = [
     (lambda x: F.grid_sample(x, grid(), align_corners=False), IMAGE, "grid_sampler_2d.grid", "as is"),
     (lambda x: F.embedding(indices(200, 64, 64), torch.cat([x, x])), (100, 16), "embedding.indices", "index:bound=200"),
     (lambda x: x.gather(1, indices(32, 64, 32)), (64, 32), "gather.index", "index:bound=32"),
+    (lambda x: x.sort()[0], SQUARE, "sort.aux0", "index:bound=64"),
+    (lambda x: x.sort(stable=True, dim=0)[0], (128, 32), "sort.aux0", "index:bound=128"),
+    (lambda x: x.topk(32)[0], SQUARE, "topk.aux0", "index:bound=64"),
+    (lambda x: x.cummax(1)[0], SQUARE, "cummax.aux0", "index:bound=64"),
+    (lambda x: x.cummin(0)[0], SQUARE, "cummin.aux0", "index:bound=64"),
+    (lambda x: x.cummin(0)[0], SQUARE, "cummin.self", "shape only"),
+    (lambda x: F.embedding_bag(indices(200, 64, 64), torch.cat([x, x])), (100, 16), "_embedding_bag.indices",
+     "index:bound=200"),
+    (lambda x: x.clamp(0, 1), SQUARE, "clamp.self", "mask:lo=-1e-45:hi=1.0000001:off=-1e-45:on=0.50000006:nan=off"),
+    (F.hardshrink, SQUARE, "hardshrink.self", "mask:lo=-0.50000006:hi=0.50000006:off=-0.50000006:on=0:nan=off"),
     (lambda x: x.index_select(0, indices(64, 2048)), (64, 32), "index_select.index", "index:bound=64"),
     (lambda x: torch.zeros(50, 64).index_add(0, indices(50, 2048), x), (2048, 64), "index_add.index", "index:bound=50"),
-    (lambda x: Cube.apply(x), SQUARE, "Function::Cube.argument0", "as is"),
+    (lambda x: Cube.apply(x), SQUARE, "Function::test_policy_rows.Cube.argument0", "as is"),
+    (lambda x: Logits.apply(x), SQUARE, "Function::test_policy_rows.Logits.argument0", "affine:8:nearest"),
     (torch.atan, SQUARE, "atan.self", "as is"),
     (F.hardsigmoid, SQUARE, "hardsigmoid.self", "mask:lo=-3:hi=3:off=-3:on=0:nan=off"),
     (lambda x: x.gather(1, indices(32, 64, 16)), (64, 32), "gather.self", "shape only"),

@@ -13,7 +13,7 @@ def activation(*shape):
     return torch.randn(*shape, requires_grad=True) * 1
 
 
-def function(name):
+def function(name, module=__name__):
     """A product, as an autograd function of that name."""
     def forward(ctx, x, factor):
         ctx.save_for_backward(x, factor)
@@ -23,7 +23,8 @@ def function(name):
         x, factor = ctx.saved_tensors
         return gradient * factor, gradient * x
 
-    return type(name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    return type(name, (torch.autograd.Function,),
+                {"forward": staticmethod(forward), "backward": staticmethod(backward), "__module__": module})
 
 
 def codecs(apply, **options):
@@ -40,16 +41,16 @@ def test_a_registered_function_gets_the_codecs_of_its_uses():
     scale = function("RegisteredScale")
     actzip.register(scale, argument0="factor", argument1="linear_input")
     found = codecs(scale.apply)
-    assert found["Function::RegisteredScale.argument0"] == "rotated:3"
-    assert found["Function::RegisteredScale.argument1"] == "rotated:3"
+    assert found["Function::test_register.RegisteredScale.argument0"] == "rotated:3"
+    assert found["Function::test_register.RegisteredScale.argument1"] == "rotated:3"
 
 
 def test_slots_that_are_not_named_stay():
     scale = function("HalfRegistered")
     actzip.register(scale, argument0="factor")
     found = codecs(scale.apply)
-    assert found["Function::HalfRegistered.argument0"] == "rotated:3"
-    assert found["Function::HalfRegistered.argument1"] == "as is"
+    assert found["Function::test_register.HalfRegistered.argument0"] == "rotated:3"
+    assert found["Function::test_register.HalfRegistered.argument1"] == "as is"
 
 
 def test_a_registered_operator():
@@ -106,12 +107,28 @@ def test_what_is_refused():
 
 def test_two_functions_of_one_name():
     first, second = function("SameName"), function("SameName")
-    with pytest.raises(ValueError, match="2 functions are called SameName"):
+    with pytest.raises(ValueError, match=r"2 functions are called test_register\.SameName"):
         actzip.register(first, argument0="factor")
     del second
 
 
-@pytest.mark.parametrize("operator", [torch.sin, torch.cos, torch.erf, torch.atan, torch.sinc, F.softshrink])
+def test_a_function_of_the_same_name_in_another_module_is_another():
+    ours, theirs = function("Namesake"), function("Namesake", "elsewhere")
+    actzip.register(ours, argument0="factor")
+    found = codecs(lambda x, y: ours.apply(x, y) + theirs.apply(x * 3, y))
+    assert found["Function::test_register.Namesake.argument0"] == "rotated:3"
+    assert found["Function::elsewhere.Namesake.argument0"] == "as is"
+
+
+def test_a_function_whose_name_nobody_knows_is_not_registered_either():
+    """Whoever calls torch's own apply() passes the frame by that tells the class."""
+    scale = function("PassedBy")
+    actzip.register(scale, argument0="factor")
+    found = codecs(lambda x, y: super(torch.autograd.Function, scale).apply(x, y))
+    assert found["Function::PassedBy.argument0"] == "as is"
+
+
+@pytest.mark.parametrize("operator", [torch.sin, torch.cos, torch.erf, torch.atan, torch.sinc])
 def test_operators_that_actzip_does_not_know_are_exact(operator):
     x = torch.randn(256, 256, requires_grad=True)
     expected, = torch.autograd.grad(operator(x * 4).sum(), x)
@@ -126,7 +143,7 @@ def test_operators_that_actzip_does_not_know_are_exact(operator):
 
 def test_a_preset_for_everything_takes_them_too():
     assert codecs(lambda x, y: torch.sin(x), preset="affine:2")["sin.self"] == "affine:2"
-    assert codecs(function("Uniform").apply, preset="rotated:4")["Function::Uniform.argument0"] == "rotated:4"
+    assert codecs(function("Uniform").apply, preset="rotated:4")["Function::test_register.Uniform.argument0"] == "rotated:4"
 
 
 def steps(apply, count=3, **options):
@@ -153,3 +170,58 @@ def test_little_is_not_worth_a_word(apply):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         steps(apply)
+
+
+STRIDED = []
+
+
+def strided(saved):
+    """A function that saves what `saved` makes of its input, and says which strides it got back."""
+    class Strided(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            view = saved(x)
+            ctx.save_for_backward(view)
+            Strided.expected = view.detach().clone(), view.stride()
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            Strided.actual = ctx.saved_tensors[0].clone(), ctx.saved_tensors[0].stride()
+            return gradient
+
+    Strided.__qualname__ = f"Strided{len(STRIDED)}"
+    STRIDED.append(Strided)
+    return Strided
+
+
+GAPPED = {"slice": lambda x: x[:, :128], "columns": lambda x: x[:, ::3], "turned": lambda x: x[:, :128].t(),
+          "expanded": lambda x: x[:, :128, None].expand(-1, -1, 3), "rows": lambda x: x[::2],
+          "whole": lambda x: x, "broadcast": lambda x: x[:, :1].expand(-1, 128)}
+
+
+@pytest.mark.parametrize("preset", ["affine:8:nearest", "cast:bf16", "rotated:4"])
+@pytest.mark.parametrize("view", GAPPED.values(), ids=GAPPED.keys())
+def test_a_function_gets_back_the_strides_that_it_saved(view, preset):
+    function = strided(view)
+    session = actzip.Session(preset=preset, min_numel=0)
+    x = activation(64, 384)
+    with session:
+        y = function.apply(x)
+    y.sum().backward()
+    assert next(site.codec for site in session.report().sites if "Strided" in site.op) == preset
+    (values, strides), (restored, found) = function.expected, function.actual
+    assert found == strides
+    error = (restored - values).norm() / values.norm()
+    assert 0 < error < {"affine:8:nearest": 0.01, "cast:bf16": 0.01, "rotated:4": 0.2}[preset]
+
+
+def test_the_shape_alone_comes_back_with_its_strides():
+    function = strided(GAPPED["slice"])
+    actzip.register(function, aux0="shape")
+    x = activation(64, 384)
+    with actzip.Session() as session:
+        y = function.apply(x)
+    y.sum().backward()
+    assert function.actual[1] == (384, 1)
+    assert "shape only" in {site.codec for site in session.report().sites}

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import multiprocessing
 import threading
+import warnings
 import weakref
 
 import actzip
@@ -247,3 +248,18 @@ def test_spawned_processes():
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         x, gradient = pool.apply(collate, ([(torch.ones(64),)] * 16,))
     assert x.shape == gradient.shape
+
+
+def test_a_whole_loop_in_one_scope_is_said_once_and_keeps_its_sites():
+    model, batch = make(MLP)
+    once = actzip.Session(model)
+    with once:
+        loss_of(model, batch).backward()
+    session = actzip.Session(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with session:
+            for _ in range(50):
+                loss_of(model, batch).backward()
+    assert len([warning for warning in caught if "several times in one scope" in str(warning.message)]) == 1
+    assert len(session.report().sites) == len(once.report().sites)

@@ -16,8 +16,11 @@
 #include "actzip/torch.hpp"
 #include "actzip/torch_parts.hpp"
 #include "base/backward.hpp"
+#include "function_names.hpp"
 #include "hooks/engine.hpp"
 #include "layers.hpp"
+#include "operators/function_table.hpp"
+#include "operators/operator_info.hpp"
 #include "operators/operator_table.hpp"
 #include "operators/registered_operators.hpp"
 #include "python/core_tables.hpp"
@@ -67,7 +70,7 @@ PyObject* unpack_hook(PyObject* /*self*/, PyObject* packed) {
   return guarded([&] {
     const auto* value = capsule_value<Packed>(packed, kPackedCapsule);
     if (value == nullptr) throw py::error_already_set();
-    return THPVariable_Wrap(value->unpack_as_tried());
+    return THPVariable_Wrap(value->settled().unpack_as_tried());
   });
 }
 
@@ -121,8 +124,9 @@ py::object sample_factors(const Session& session) {
 
 /// Site of what the pack hook gave, and its codec, or what else was done: "as is", "shape only", "recomputed".
 std::pair<std::string, std::string> kept_as(py::handle packed) {
-  const auto* value = capsule_value<Packed>(packed.ptr(), kPackedCapsule);
-  if (value == nullptr) throw py::error_already_set();
+  const auto* capsule = capsule_value<Packed>(packed.ptr(), kPackedCapsule);
+  if (capsule == nullptr) throw py::error_already_set();
+  const Packed* const value = &capsule->settled();
   const auto how = [&]() -> std::string {
     switch (value->how()) {
       case Keep::as_is: return "as is";
@@ -164,6 +168,13 @@ std::vector<py::dict> operator_rows() {
   return rows;
 }
 
+/// Functions that the table knows: (names, what they save).
+std::vector<std::pair<std::string_view, std::string_view>> function_rows() {
+  std::vector<std::pair<std::string_view, std::string_view>> rows;
+  for (const FunctionRow& row : function_table()) rows.emplace_back(row.names, row.saves);
+  return rows;
+}
+
 }  // namespace
 }  // namespace actzip::torch
 
@@ -171,6 +182,7 @@ PYBIND11_MODULE(_C, module) {
   using namespace actzip::torch;  // NOLINT(google-build-using-namespace): this is the list of what is bound
   set_session_of_hook(&resolve_hook);
   set_exception_forgetter(&clear_exception);
+  set_function_namer(&python_function_name);
   actzip::python::bind_core_tables(module);
   py::class_<Session> sessions(module, "Session");
   actzip::python::def_init(sessions);
@@ -201,6 +213,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("kept_as", &kept_as);
   module.def("take_apart", &take_apart_by, py::arg("tensor"), py::arg("codec"), py::arg("seed"));
   module.def("operator_rows", &operator_rows);
+  module.def("function_rows", &function_rows);
   module.def(
       "use_of", [](const std::string& schema, const std::string& slot) { return to_string(schema_use(schema, slot)); },
       py::arg("schema"), py::arg("slot"));

@@ -30,7 +30,7 @@ class Hooks final : public SavedVariableHooks {
     packed_ = session_->pack(tensor);
     session_.reset();
   }
-  at::Tensor call_unpack_hook() override { return for_current_node(packed_); }
+  at::Tensor call_unpack_hook() override { return for_current_node(packed_.settled()); }
 
  private:
   std::shared_ptr<SessionImpl> session_;  ///< until it has packed: a session may be gone before backward

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <string_view>
@@ -105,11 +106,14 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   frame.count = static_cast<int>(std::min<std::size_t>(inputs.size(), kMaxArguments));
   frame.other_saves = 0;
   frame.has_saved = false;
+  frame.late.reset();
+  frame.absent = 0;
   for (int i = 0; i < frame.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const bool is_tensor = inputs[at].isTensor();
     frame.tensors[at] = is_tensor ? inputs[at].toTensor().unsafeGetTensorImpl() : nullptr;
     frame.numbers[at] = is_tensor ? 0.0 : number_of(inputs[at]);
+    if (inputs[at].isNone()) frame.absent |= 1U << at;
   }
   note_memory(state, *frame.info, function);
   if (!state.without_node.empty()) find_nodes(state, inputs);
@@ -141,9 +145,20 @@ void hand_over_witnesses(ThreadState& state, Frame& frame, const at::RecordFunct
   }
 }
 
+/// What it fails at stays as it is.
+void settle(Frame& frame) {
+  try {
+    frame.late->settle();
+  } catch (const std::exception& error) {
+    TORCH_WARN("actzip: what ", frame.info->name, " has saved is kept as it is: ", error.what());
+  }
+  frame.late.reset();
+}
+
 void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
   ThreadState& state = t_state;
   if (state.depth == 0) return;
+  if (state.frames[state.depth - 1].late) settle(state.frames[state.depth - 1]);
   Frame& frame = state.frames[--state.depth];
   if (frame.info->is_opaque) state.log.note_unknown_write();
   if (frame.info->is_torch) --state.torch_depth;

@@ -23,6 +23,14 @@ class AttentionCall;
 class MemoryLog;
 class ParameterRegistry;
 
+/// What a function has saved, if more is known of it when it has saved everything.
+class LateSaves {
+ public:
+  virtual ~LateSaves() = default;
+  /// The function ends.
+  virtual void settle() = 0;
+};
+
 /// One running operator.
 struct Frame : Call {
   const OperatorInfo* info = nullptr;
@@ -31,7 +39,8 @@ struct Frame : Call {
   std::shared_ptr<AttentionCall> attention;  ///< if it is one that can run again; mostly not
   std::vector<TriedSave> tried;              ///< what it saved so far, if `stream` observes; mostly empty
   std::shared_ptr<NoiseStream> stream;
-  Witnesses witnesses;  ///< of what it saved so far; mostly empty
+  Witnesses witnesses;              ///< of what it saved so far; mostly empty
+  std::unique_ptr<LateSaves> late;  ///< mostly null
 };
 
 /// An operator that saves, and the slot.

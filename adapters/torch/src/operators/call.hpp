@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace actzip::torch {
 
@@ -14,12 +15,14 @@ struct Call {
   int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
   std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number; 1 for true
+  std::uint32_t absent = 0;                                     ///< bit i: argument i was left out
   /// The storage of the first parameter among its arguments, or behind a cast; found at the first save.
   const void* parameter = nullptr;
 
   [[nodiscard]] const c10::TensorImpl* tensor(int position) const {
     return position < count ? tensors[static_cast<std::size_t>(position)] : nullptr;
   }
+  [[nodiscard]] bool is_absent(int position) const { return position >= count || ((absent >> position) & 1U) != 0; }
 };
 
 /// A slot without its name: cheap to find for each save, named once for each site.

@@ -1,7 +1,12 @@
 #include "operators/operator_facts.hpp"
 
+#include <c10/util/BFloat16-math.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace actzip::torch::facts {
 
@@ -21,6 +26,38 @@ std::int64_t window(const c10::TensorImpl* input, int dimensions) {
   return elems;
 }
 
+/// The next number of a tensor's type, below or above. What is no number of the type stays, and the policy sees that.
+template <class T>
+float next_number(float limit, float towards) {
+  const T own(limit);
+  return static_cast<float>(own) == limit ? static_cast<float>(std::nextafter(own, T(towards))) : limit;
+}
+
+float neighbour(double limit, const c10::TensorImpl* tensor, double towards) {
+  const auto number = static_cast<float>(limit);
+  const auto to = static_cast<float>(towards);
+  const auto type = tensor != nullptr ? tensor->dtype().toScalarType() : c10::ScalarType::Undefined;
+  if (type == c10::ScalarType::Half) return next_number<c10::Half>(number, to);
+  if (type == c10::ScalarType::BFloat16) return next_number<c10::BFloat16>(number, to);
+  return next_number<float>(number, to);
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The interval with its limits: between the numbers next to them. A NaN is outside of all limits. One bit says nothing
+/// if no number is outside, or if none but an infinite one is.
+void include_limits(const Call& call, double lower, double upper, OperatorFacts& facts) {
+  const c10::TensorImpl* const tensor = call.tensor(0);
+  facts.interval = {neighbour(lower, tensor, -kInfinity), neighbour(upper, tensor, kInfinity), MaskSide::off};
+  const bool has_lower = std::isfinite(facts.interval.lower);
+  const bool has_upper = std::isfinite(facts.interval.upper);
+  facts.asks_one_bit =
+      (has_lower || has_upper) && has_lower == std::isfinite(lower) && has_upper == std::isfinite(upper);
+}
+
+/// A limit that is a tensor is one for each element.
+bool has_tensors(const Call& call) { return call.tensor(1) != nullptr || call.tensor(2) != nullptr; }
+
 }  // namespace
 
 void two_limits(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
@@ -36,6 +73,26 @@ void lower_limit(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, Ope
 
 void zero_limit(const Call& /*call*/, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.interval.nan = MaskSide::off;
+}
+
+void lower_and_upper(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  include_limits(call, call.is_absent(1) ? -kInfinity : call.numbers[1],
+                 call.is_absent(2) ? kInfinity : call.numbers[2], facts);
+  if (has_tensors(call)) facts.asks_one_bit = false;
+}
+
+void least(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  include_limits(call, call.numbers[1], kInfinity, facts);
+  if (has_tensors(call)) facts.asks_one_bit = false;
+}
+
+void greatest(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  include_limits(call, -kInfinity, call.numbers[1], facts);
+  if (has_tensors(call)) facts.asks_one_bit = false;
+}
+
+void near_zero(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  include_limits(call, -call.numbers[1], call.numbers[1], facts);
 }
 
 void dropout_factor(const Call& /*call*/, const Call* outer, SlotCode /*slot*/, OperatorFacts& facts) {
@@ -86,6 +143,13 @@ void rows_of_table(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, O
 
 void size_along_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.index_bound = size_along(call.tensor(0), call.numbers[1]);
+}
+
+void any_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  const c10::TensorImpl* const tensor = call.tensor(0);
+  for (std::int64_t d = 0; tensor != nullptr && d < tensor->dim(); ++d) {
+    facts.index_bound = std::max(facts.index_bound, tensor->size(d));
+  }
 }
 
 void plane_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {

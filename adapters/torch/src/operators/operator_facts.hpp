@@ -18,6 +18,12 @@ void zero_limit(const Call& call, const Call* outer, SlotCode slot, OperatorFact
 void dropout_factor(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void other_factor(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void exponent(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// From one to the other, these included; either may be left out. One that is a tensor is a limit for each element.
+void lower_and_upper(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void least(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+void greatest(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Not farther from 0 than the second argument.
+void near_zero(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Rows of the first argument.
 void row_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Rows of the saved argument.
@@ -30,6 +36,8 @@ void group_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFac
 void three_limits(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void rows_of_table(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void size_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Positions along any dimension of the first argument, whichever it is.
+void any_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Positions in a plane, or a volume.
 void plane_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void volume_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);

@@ -1,12 +1,15 @@
 #include "operators/operator_info.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+
+#include "operators/function_table.hpp"
 
 namespace actzip::torch {
 
@@ -39,20 +42,42 @@ std::optional<c10::OperatorHandle> operator_at(const char* name, const char* ove
   return op && op->schema().name().c_str() == name ? op : std::nullopt;
 }
 
+std::atomic<FunctionNamer> g_function_namer{nullptr};
+
+/// Two functions may have one name; their modules tell them apart.
+std::string function_name(const char* name) {
+  const FunctionNamer namer = g_function_namer.load(std::memory_order_acquire);
+  const std::string full = namer != nullptr ? namer(name) : std::string();
+  return std::string(kFunction) + (full.empty() ? name : full);
+}
+
 /// All that were ever seen.
 class OperatorTable {
  public:
   const OperatorInfo& find(const char* name, const char* overload) {
     const auto op = operator_at(name, overload);
-    std::string key = op ? std::string(name) + '.' + overload : std::string(kFunction) + name;
+    const std::string key = op ? std::string(name) + '.' + overload : function_name(name);
     const std::lock_guard lock(mutex_);
-    auto& info = infos_[std::move(key)];
+    auto& info = infos_[key];
     if (!info) {
-      info = std::make_unique<OperatorInfo>(op ? info_of(*op) : OperatorInfo{std::string(kFunction) + name});
+      info = std::make_unique<OperatorInfo>(op ? info_of(*op) : OperatorInfo{key});
       info->is_opaque = !op;
       info->is_torch = op && std::string_view(name).starts_with(kTorch);
+      info->is_counted = !op && is_known_function(std::string_view(key).substr(kFunction.size()));
     }
     return *info;
+  }
+
+  const OperatorInfo& find(const OperatorInfo& info, const FunctionRow& function) {
+    const std::lock_guard lock(mutex_);
+    auto& own = counted_[&function];
+    if (!own) {
+      own = std::make_unique<OperatorInfo>(info);
+      own->row = &function.row;
+      own->runs_once = function.runs_once;
+      for (const std::string_view save : words_of(function.saves)) own->arguments.emplace_back(save);
+    }
+    return *own;
   }
 
   bool has(const std::string& name) {
@@ -81,6 +106,7 @@ class OperatorTable {
   std::mutex mutex_;
   std::unordered_map<std::string, std::unique_ptr<OperatorInfo>> infos_;
   std::unordered_map<Prefixed, std::unique_ptr<OperatorInfo>, Hash> prefixed_;
+  std::unordered_map<const FunctionRow*, std::unique_ptr<OperatorInfo>> counted_;
 };
 
 OperatorTable& table() {
@@ -109,7 +135,15 @@ const OperatorInfo& operator_info(const char* name, const char* overload) {
   return info;
 }
 
+void set_function_namer(FunctionNamer namer) { g_function_namer.store(namer, std::memory_order_release); }
+
 const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info) { return table().find(prefix, info); }
+
+const OperatorInfo* counted(const OperatorInfo& info, const std::vector<bool>& is_result) {
+  const auto name = std::string_view(info.name).substr(kFunction.size());
+  const FunctionRow* const function = find_function(name, is_result);
+  return function != nullptr ? &table().find(info, *function) : nullptr;
+}
 
 bool was_met(const std::string& name) { return table().has(name); }
 

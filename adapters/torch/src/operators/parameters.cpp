@@ -95,6 +95,10 @@ std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegis
   if (const auto node = tensor.grad_fn()) {
     return LeafWalk(registry).derived_from_leaves(tensor, *node) ? "derived from parameters" : "";
   }
+  // Without gradients, as in the forward of a function, a view has no node of its own, and is what its base is.
+  if (const at::Tensor base(tensor.is_view() ? tensor._base() : at::TensorBase()); base.defined() && base.grad_fn()) {
+    return parameter_reason(base, registry, weight_slot);
+  }
   if (tensor.requires_grad()) return "a leaf that requires grad";
   return weight_slot ? "an operator's weight" : "";
 }

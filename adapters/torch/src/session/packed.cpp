@@ -1,10 +1,12 @@
 #include "session/packed.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/backward.hpp"
 #include "base/convert.hpp"
@@ -23,10 +25,44 @@ at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Sh
   return tensor;
 }
 
+/// A tensor of these strides with the values of `dense`; what lies between them is not written.
+at::Tensor with_strides(const at::Tensor& dense, const Shape& shape) {
+  const auto rank = static_cast<std::size_t>(shape.rank);
+  const at::IntArrayRef strides(shape.strides.data(), rank);
+  at::Tensor tensor = at::empty_strided({shape.sizes.data(), rank}, strides, dense.options());
+  std::vector<std::int64_t> written(shape.sizes.begin(), shape.sizes.begin() + shape.rank);
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (strides[d] == 0) written[d] = std::min<std::int64_t>(written[d], 1);  // expanded: once
+  }
+  tensor.as_strided(written, strides).copy_(dense.as_strided(written, dense.strides()));
+  return tensor;
+}
+
 }  // namespace
 
 c10::OptionalDeviceGuard guard_for(c10::Device device) {
   return device.is_cpu() ? c10::OptionalDeviceGuard() : c10::OptionalDeviceGuard(device);
+}
+
+Packed Packed::as_saved(const at::Tensor& tensor, const std::string& function) {
+  Packed packed;
+  packed.note_version(tensor);
+  packed.kept_.site = std::make_shared<const std::string>(function);
+  packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
+  return packed;
+}
+
+Packed Packed::later(std::shared_ptr<const Packed> packed) {
+  Packed later;
+  later.later_ = std::move(packed);
+  return later;
+}
+
+void Packed::note_version(const at::Tensor& tensor) {
+  has_version_ = !tensor.is_inference();
+  if (!has_version_) return;
+  counter_ = tensor.unsafeGetTensorImpl()->version_counter();
+  version_ = counter_.current_version();
 }
 
 void Packed::check_version() const {
@@ -78,6 +114,11 @@ at::Tensor Packed::empty_restored(c10::ScalarType type) const {
 }
 
 at::Tensor Packed::restored() const {
+  const at::Tensor dense = restored_dense();
+  return gapped_ ? with_strides(dense, *gapped_) : dense;
+}
+
+at::Tensor Packed::restored_dense() const {
   const auto guard = guard_for(device_);
   // Real memory, never written: a kernel that only looks at the shape may still copy it.
   if (kept_.how == Keep::shape_only) return empty_restored();

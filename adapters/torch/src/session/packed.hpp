@@ -33,6 +33,14 @@ class RunsAgain {
 /// What stands in place of one saved tensor. Holds no Python object, no graph and no session.
 class Packed {
  public:
+  Packed() = default;
+  /// The tensor itself, which `function` has saved.
+  static Packed as_saved(const at::Tensor& tensor, const std::string& function);
+  /// What `packed` has become by the time that anybody asks.
+  static Packed later(std::shared_ptr<const Packed> packed);
+  /// What it has become; itself but for later().
+  [[nodiscard]] const Packed& settled() const { return later_ ? *later_ : *this; }
+
   /// Restores the tensor; as often as wanted. Throws c10::Error as torch does if the tensor was modified in place after
   /// it was saved, compressed or not; and if a backward with create_graph asks for what is not kept exactly.
   [[nodiscard]] at::Tensor unpack() const;
@@ -71,19 +79,23 @@ class Packed {
   friend class SessionImpl;
   [[nodiscard]] at::Tensor restored() const;
   void check_differentiated_once() const;
+  void note_version(const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor restored_dense() const;
 
   Kept kept_;
   SiteId site_;
   at::Tensor as_is_;              ///< defined if nothing was encoded
   c10::VariableVersion counter_;  ///< shared with the tensor; keeps no data alive
   std::uint32_t version_ = 0;
-  bool has_version_ = false;  ///< inference tensors have none
-  Shape shape_;               ///< dense, in the memory order of what was saved
+  bool has_version_ = false;             ///< inference tensors have none
+  Shape shape_;                          ///< dense, in the memory order of what was saved
+  std::shared_ptr<const Shape> gapped_;  ///< as it was saved, if its strides are to come back and were not dense
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   c10::Device device_ = c10::kCPU;
   std::shared_ptr<RunsAgain> call_;   ///< that saved it, if it can run again; mostly none
   int part_ = 0;                      ///< which of its tensors this is
   std::shared_ptr<Witness> witness_;  ///< mostly null
+  std::shared_ptr<const Packed> later_;
 };
 
 /// One range in a profile, named after site(). Nothing unless somebody profiles.

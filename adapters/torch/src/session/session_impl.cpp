@@ -15,6 +15,7 @@
 #include "base/memory.hpp"
 #include "observe/memory_log.hpp"
 #include "session/attention.hpp"
+#include "session/counted_saves.hpp"
 
 namespace actzip::torch {
 
@@ -59,6 +60,9 @@ bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
   return tensor.is_cpu() && op.row != nullptr && op.row->is_torn_at_nan;
 }
 
+/// A kernel of somebody else's may have noted the strides of what it saved. torch's own look at what they get.
+bool runs_unknown_code(const OperatorInfo& op) { return op.is_opaque || &op == &unknown_operator(); }
+
 bool has_nan(const at::Tensor& tensor) {
   const at::NoGradGuard no_graph;
   const Unheard unheard;
@@ -82,6 +86,8 @@ bool SessionImpl::begin_step() {
     loss_sites_.end_step();
   }
   ++step_;
+  has_held_ = false;
+  passes_ = 0;
   is_observed_ = false;
   return !sequence_.begin();
 }
@@ -245,8 +251,30 @@ SiteSequence::Save SessionImpl::next_save(const Saver& saver) {
   return save;
 }
 
+/// Requires the mutex. Where a whole loop runs in one scope, what was kept has gone again by the next forward, and its
+/// sites are those of the one before: they would grow without end. Gives whether that is to be said.
+bool SessionImpl::note_pass() {
+  constexpr int kNoBackward = -1;
+  constexpr int kPassesWorthAWord = 4;
+  const bool holds = session_.live_bytes() > 0;
+  if (holds || !has_held_ || open_steps_ != 1 || ::torch::autograd::get_current_graph_task_id() != kNoBackward) {
+    has_held_ = has_held_ || holds;
+    return false;
+  }
+  has_held_ = false;
+  ++step_;
+  return ++passes_ == kPassesWorthAWord;
+}
+
 SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (note_pass()) {
+    lock.unlock();
+    TORCH_WARN(
+        "actzip: forward and backward have run several times in one scope; enter it around each forward, since a scope "
+        "is a step: its report sums them up, and nothing is learned before it ends");
+    lock.lock();
+  }
   const SiteSequence::Save save = next_save(saver);
   const bool is_in_loss = loss_sites_.add({save.id, save.group->use, save.where, saver.parameter != nullptr});
   return {save.group, save.id, is_in_loss};
@@ -283,17 +311,26 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
 
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   Saver saver = current_saver(tensor, parameters);
+  if (saver.op->is_counted) {
+    if (saver.is_first) saver.frame->late = std::make_unique<CountedSaves>(shared_from_this());
+    return static_cast<CountedSaves&>(*saver.frame->late).add(tensor, saver);
+  }
   if (saver.is_first) saver.frame->attention = AttentionCall::of(*saver.frame);
   const auto call = saver.frame != nullptr ? saver.frame->attention : nullptr;
   const auto part = call ? AttentionCall::part_of(saver.slot, tensor) : std::nullopt;
   saver.facts.recomputable = part && call->can_compute(*part);
-  Packed packed = pack_at(place_of(saver), tensor, saver, {});
-  if (packed.witness()) note_witness(packed.witness());
+  Packed packed = pack_for(saver, tensor);
   if (part) {
     call->note_kept(*part, packed);  // a copy that does not hold the call
     packed.call_ = call;
     packed.part_ = *part;
   }
+  return packed;
+}
+
+Packed SessionImpl::pack_for(const Saver& saver, const at::Tensor& tensor) {
+  Packed packed = pack_at(place_of(saver), tensor, saver, {});
+  if (packed.witness()) note_witness(packed.witness());
   if (const auto save = packed.tried()) {
     if (const auto stream = observer(tensor)) note_tried(*save, stream);
   }
@@ -326,17 +363,13 @@ Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const 
   SavedTensor saved = describe(tensor, saver, place, help);
   saved.encoder = help.encoder;
   Packed packed;
-  packed.has_version_ = !tensor.is_inference();
-  if (packed.has_version_) {
-    packed.counter_ = tensor.unsafeGetTensorImpl()->version_counter();
-    packed.version_ = packed.counter_.current_version();
-  }
+  packed.note_version(tensor);
   if (saved.role == Role::activation) {
     const auto guard = guard_for(tensor.device());
     const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
     packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
                                  source != nullptr ? &source->kept_ : nullptr);
-    if (guard_->is_active()) packed.witness_ = witness_of(place, packed.kept_, tensor, help);
+    if (guard_->is_active() && !saver.op->runs_once) packed.witness_ = witness_of(place, packed.kept_, tensor, help);
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
@@ -347,6 +380,9 @@ Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const 
     return packed;
   }
   packed.shape_ = packed.is_derived() ? source->shape_ : compact(saved.view.shape);
+  if (runs_unknown_code(*saver.op) && packed.shape_.strides != saved.view.shape.strides) {
+    packed.gapped_ = std::make_shared<const Shape>(saved.view.shape);
+  }
   packed.type_ = packed.is_derived() ? source->type_ : tensor.scalar_type();
   packed.device_ = tensor.device();
   record_on_current_stream(tensor.storage());

@@ -36,7 +36,7 @@ inline bool names_sites(const std::vector<Rule>& rules) {
   return std::ranges::any_of(rules, [](const Rule& rule) { return !rule.sites.starts_with("use:"); });
 }
 
-class SessionImpl final : public Listener {
+class SessionImpl final : public Listener, public std::enable_shared_from_this<SessionImpl> {
  public:
   explicit SessionImpl(const SessionOptions& options)
       : samples(std::make_shared<SampleTable>(options.use_gradient ? options.num_samples : 0)),
@@ -67,6 +67,8 @@ class SessionImpl final : public Listener {
   /// Between two steps, with what the next one would begin with.
   std::string save_state();
   Packed pack(const at::Tensor& tensor);
+  /// The same, of a saver that runs now and cannot run again.
+  Packed pack_for(const Saver& saver, const at::Tensor& tensor);
   /// The same for a layer, which knows its module and what it saves.
   Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
   /// Where what is saved now is to be tried out; null unless the step is observed.
@@ -100,6 +102,7 @@ class SessionImpl final : public Listener {
   };
   Place place_of(const Saver& saver);
   SiteSequence::Save next_save(const Saver& saver);
+  bool note_pass();
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
@@ -113,6 +116,8 @@ class SessionImpl final : public Listener {
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;                   ///< on all threads
+  bool has_held_ = false;                ///< something since the last pass of this step began
+  int passes_ = 0;                       ///< forwards of this step whose backward has freed everything
   std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come
   bool is_observed_ = false;             ///< the step that runs now
   bool may_be_captured_ = false;         ///< it is, and nobody has looked yet
