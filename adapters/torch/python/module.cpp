@@ -20,6 +20,7 @@
 #include "actzip/torch_parts.hpp"
 #include "actzip/version.hpp"
 #include "base/backward.hpp"
+#include "graphs.hpp"
 #include "hooks/engine.hpp"
 #include "layers.hpp"
 #include "operators/operator_table.hpp"
@@ -297,6 +298,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("levels", &level_table);
   module.def("codecs", &codec_table);
   module.def("backends", &backends);
+  bind_graphs(module);
   bind_layers(module);
   bind_reports(module);
   module.def("expected_error",
