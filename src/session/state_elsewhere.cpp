@@ -50,8 +50,8 @@ void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept
   Outcome outcome;
   outcome.kind = kept.kind;
   outcome.spec = kept.spec;
-  outcome.before = tensor.role == Role::parameter ? 0 : tensor.bytes;
-  outcome.after = tensor.role == Role::parameter ? 0 : kept.bytes;
+  outcome.before = tensor.bytes;
+  outcome.after = kept.bytes;
   outcome.reason = kept.reason;
   outcome.cause = kept.cause;
   record(site_at(id), tensor, outcome, {}, /*can_plan=*/false);

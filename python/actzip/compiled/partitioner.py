@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +16,14 @@ from . import operators  # noqa: F401  (what the compiler has to know of them)
 from .rewrite import Rewrite
 from .torch_parts import CustomPartitionerFn, min_cut_rematerialization_partition
 
-#: Changes when the same options make another graph: compiled graphs are cached on disk.
-REVISION = 1
+
+@functools.cache
+def revision() -> str:
+    """Changes with everything that decides about a graph: compiled graphs are cached on disk."""
+    digest = hashlib.sha256(Path(_C.__file__).read_bytes())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
 
 
 class Partitioner(CustomPartitionerFn):
@@ -34,7 +42,7 @@ class Partitioner(CustomPartitionerFn):
         return hash(self.options)
 
     def uuid(self) -> tuple:
-        return ("actzip", _C.version, _C.format_version, REVISION, self.options)
+        return ("actzip", _C.version, revision(), self.options)
 
     def __call__(
         self, gm: torch.fx.GraphModule, joint_inputs: Sequence[object], **given: Any

@@ -31,12 +31,13 @@ class Line:
     cause: str
     dtype: str
     shape: list[int]
+    before: int
+    after: int
     reason: str
 
     def __str__(self) -> str:
-        shape = "x".join(map(str, self.shape))
-        return "\t".join([self.module, self.op, self.slot, self.use, self.kind, self.codec, self.cause, self.dtype, shape,
-                          self.reason])
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return "\t".join("x".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
 
 
 @dataclasses.dataclass
@@ -44,7 +45,7 @@ class Choice:
     """What is to be kept of a tensor."""
 
     line: Line
-    segments: int = 1
+    segments: torch.types.IntLikeType = 1
 
     @property
     def is_encoded(self) -> bool:
@@ -78,7 +79,8 @@ class Rewrite:
         self._last_input = inputs[-1]
         self._data = depends_on_data(forward, self._fixed)
         self._device = self._main_device()
-        self._lines: list[Line] = []
+        self._lines: dict[Node, Line] = {}
+        self._made: set[Node] = set()
 
     def run(self) -> bool:
         """Gives whether the graphs were changed."""
@@ -126,7 +128,8 @@ class Rewrite:
                 part = self._between.call(self._backward, operator.getitem, (again, node.args[1]), f"{AGAIN}_{node.name}")
                 gradient.update_arg(names.index(name), part)
         for name, slot in (("out", "result"), ("logsumexp", "aux0")):
-            self._lines.append(self._line_of(outputs[name], self._attention_saver(call, slot)))
+            decision = self._decide(outputs[name].meta["val"], [self._attention_saver(call, slot)])
+            self._lines[outputs[name]] = self._line(outputs[name], decision, "recomputed")
 
     @staticmethod
     def _arguments_again(call: Node, given: dict, readers: Readers) -> tuple[tuple, dict] | None:
@@ -202,6 +205,8 @@ class Rewrite:
         node.replace_all_uses_with(reader)
         self._backward.erase_node(node)
         self._between.tensors = {made: reader, **self._between.tensors}
+        if node.meta.get("partitioner_tag") == "is_backward":
+            self._made.add(made)  # torch would compare again
 
     # Choices
 
@@ -214,7 +219,7 @@ class Rewrite:
         if reason := self._why_exactly(node):
             cause = "parameter" if reason == "a parameter" else "policy"
             return self._exactly(node, reader, reason, cause)
-        savers = [Saver(module_of(node), schema_name(node), "result", 12, [], [])] if value.dtype is torch.bool else readers.savers(reader)
+        savers = [readers.maker(node)] if value.dtype is torch.bool else readers.savers(reader)
         if not savers:
             return self._exactly(node, reader, "nobody is known to read it", "policy")
         if base_of(node).op == "placeholder" and all(_is_weight(saver) for saver in savers):
@@ -224,16 +229,17 @@ class Rewrite:
             return Choice(self._line(node, {**decision, "cause": decision["cause"] or "policy"}, "as is"))
         if decision["codec"].startswith(("index", "copy", "dual")):
             return self._exactly(node, reader, "no operator of compiled graphs has this codec", "type")
-        if decision["segments"] != 1 and any(not isinstance(size, int) for size in value.shape):
-            decision["segments"] = self._rows(value, decision["segments"])
-            if decision["segments"] is None:
+        segments = decision["segments"]
+        if segments != 1 and any(not isinstance(size, int) for size in value.shape):
+            segments = self._rows(value, segments)
+            if segments is None:
                 return self._exactly(node, reader, "its rows are not known before it runs", "type")
         try:
             for size in (*value.shape, *dense_strides(value)):
                 self._between.size(size)
         except UnknownShape:
             return self._exactly(node, reader, "backward cannot compute its shape", "type")
-        return Choice(self._line(node, decision, "encoded"), decision["segments"])
+        return Choice(self._line(node, decision, "encoded"), segments)
 
     def _why_exactly(self, node: Node) -> str:
         value = node.meta["val"]
@@ -263,37 +269,40 @@ class Rewrite:
         return _C.decide(self._session, NAMES[value.dtype], (shape_hint(value), stride_hint(value)),
                          [saver.fields() for saver in savers])
 
-    def _line_of(self, node: Node, saver: Saver) -> Line:
-        decision = self._decide(node.meta["val"], [saver])
-        return self._line(node, decision, decision["keep"])
-
-    @staticmethod
-    def _line(node: Node, decision: dict, kind: str) -> Line:
+    def _line(self, node: Node, decision: dict, kind: str) -> Line:
         value = node.meta["val"]
-        return Line(decision["module"], decision["op"], decision["slot"], decision["use"], kind,
-                    decision["codec"] if kind == "encoded" else "copy", decision["cause"], NAMES[value.dtype],
-                    shape_hint(value), decision["reason"])
+        shape, bytes_now = shape_hint(value), elements(value) * value.element_size()
+        codec = decision["codec"] if kind == "encoded" else "copy"
+        after = {"as is": bytes_now, "recomputed": 0}.get(kind)
+        if decision["cause"] == "parameter":
+            bytes_now = after = 0
+        if after is None:
+            after = _C.encoded_bytes(codec, NAMES[value.dtype], elements(value), decision["segments"])
+        return Line(decision["module"], decision["op"], decision["slot"], decision["use"], kind, codec,
+                    decision["cause"], NAMES.get(value.dtype, "u8"), shape, 0 if node in self._made else bytes_now, after,
+                    decision["reason"])
 
     def _exactly(self, node: Node, reader: Node, reason: str, cause: str) -> Choice:
-        value = node.meta["val"]
         source = base_of(node)
         op = "input" if source.op == "placeholder" else schema_name(source).removeprefix("aten::")
-        return Choice(Line(module_of(source) or module_of(next(iter(reader.users), source)), op, "result", "unknown",
-                           "as is", "copy", cause, NAMES.get(value.dtype, "u8"), shape_hint(value), reason))
+        module = module_of(source) or module_of(next(iter(reader.users), source))
+        return Choice(self._line(node, {"module": module, "op": op, "slot": "result", "use": "unknown", "cause": cause,
+                                        "reason": reason}, "as is"))
 
     # Codes
 
     def _encode_all(self, chosen: dict[Node, Choice]) -> None:
         """Also where nothing is encoded: the graph tells what it keeps when it runs."""
-        lines = [*self._lines, *(choice.line for choice in chosen.values())]
-        text = "\n".join(map(str, lines))
+        lines = {**self._lines, **{node: choice.line for node, choice in chosen.items()}}
+        in_order = [node for node in self._forward.nodes if node in lines]
+        text = "\n".join(str(lines[node]) for node in in_order)
         with self._forward.inserting_after(self._last_input):
             seeds = self._between.call(self._forward, torch.ops.actzip.begin.default,
                                        (self._options, text, self._device), "actzip_seeds")
         read_seeds = self._between.hand_over(seeds)
-        for line, (node, choice) in enumerate(chosen.items(), len(self._lines)):
-            if choice.is_encoded:
-                self._encode(node, Code(choice, seeds, read_seeds, line))
+        for line, node in enumerate(in_order):
+            if node in chosen and chosen[node].is_encoded:
+                self._encode(node, Code(chosen[node], seeds, read_seeds, line))
         self._backward.eliminate_dead_code()
 
     def _encode(self, node: Node, code: Code) -> None:

@@ -78,6 +78,12 @@ class Readers:
                 todo += [(user, next_user, inside | {number}) for next_user in user.users]
         return list(found.values())
 
+    def maker(self, mask: Node) -> Saver:
+        """Of a mask, which is kept exactly whoever reads it: the call that it belongs to."""
+        calls = [call for call in self._calls.get(mask.meta.get("seq_nr"), []) if not is_view(call) and call is not mask]
+        call = calls[0] if calls else mask
+        return Saver(module_of(call), schema_name(call), "result", RESULT, [], [])
+
     def forward_of(self, node: Node) -> Node | None:
         """The same value in forward, if it is one of forward."""
         if node in self._saved:
@@ -142,8 +148,8 @@ class Readers:
         if is_decomposed(call):
             value = source.meta["val"]
             names = _tensor_arguments(call.meta["original_aten"])
-            is_first = len(names) == 1 or elements(value) >= elements(argument.meta["val"])
-            slot, position = (names[0], 0) if names and is_first and not self._is_broadcast(call, argument) else ("other", OTHER)
+            is_first = bool(names) and not self._is_broadcast(call, argument)
+            slot, position = (names[0], 0) if is_first else ("other", OTHER)
             return Saver(module, schema, slot, position, [shape_hint(value)], [], after_model=after_model)
         names = [a.name for a in call.target._schema.arguments]
         position = next(i for i, a in enumerate(call.args) if a is argument or _holds(a, argument))
@@ -164,8 +170,7 @@ class Readers:
         slot = "attn_mask" if position is None else names[position]
         schema = user.target._schema.name.removesuffix("_backward")
         slot = ATTENTION_OUTPUTS.get(slot, slot)
-        return Saver(module_of(user), schema, slot, OTHER if position is None else position, [], [],
-                     recomputable=slot in ATTENTION_OUTPUTS.values() and value.name.startswith("actzip_again"))
+        return Saver(module_of(user), schema, slot, OTHER if position is None else position, [], [])
 
     def _is_after_model(self, call: Node) -> bool:
         """In a loss: behind everything that has parameters, in no module but the model itself."""

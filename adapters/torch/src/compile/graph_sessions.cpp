@@ -1,14 +1,11 @@
 #include "compile/graph_sessions.hpp"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <unordered_set>
 #include <utility>
 
 #include "actzip/error.hpp"
@@ -51,16 +48,21 @@ Value parse_value(std::string_view text, int count, std::string_view what) {
   refuse(what, text);
 }
 
+template <class Number>
+Number parse_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  if (text.empty() || std::from_chars(text.data(), end, number).ptr != end) refuse("number", text);
+  return number;
+}
+
 Shape parse_shape(std::string_view text) {
   Shape shape;
   if (text.empty()) return shape;
   const auto sizes = split(text, 'x');
   if (sizes.size() > kMaxRank) refuse("shape", text);
   shape.rank = static_cast<int>(sizes.size());
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    const char* const end = sizes[d].data() + sizes[d].size();
-    if (std::from_chars(sizes[d].data(), end, shape.sizes[d]).ptr != end) refuse("shape", text);
-  }
+  for (std::size_t d = 0; d < sizes.size(); ++d) shape.sizes[d] = parse_number<std::int64_t>(sizes[d]);
   std::int64_t stride = 1;
   for (int d = shape.rank - 1; d >= 0; --d) {
     const auto at = static_cast<std::size_t>(d);
@@ -71,7 +73,7 @@ Shape parse_shape(std::string_view text) {
 }
 
 GraphSite parse_graph_site(std::string_view line) {
-  constexpr std::size_t kFields = 10;
+  constexpr std::size_t kFields = 12;
   constexpr int kKinds = static_cast<int>(SiteKind::encoded) + 1;
   constexpr int kCauses = static_cast<int>(Cause::guard) + 1;
   const auto fields = split(line, '\t');
@@ -87,7 +89,9 @@ GraphSite parse_graph_site(std::string_view line) {
           .cause = parse_value<Cause>(fields[6], kCauses, "cause"),
           .dtype = parse_dtype(std::string(fields[7])),
           .shape = parse_shape(fields[8]),
-          .reason = std::string(fields[9])};
+          .before = parse_number<std::size_t>(fields[9]),
+          .after = parse_number<std::size_t>(fields[10]),
+          .reason = std::string(fields[11])};
 }
 
 /// Parsed once for each text; never forgotten, because reports refer to their reasons.
@@ -99,10 +103,8 @@ const std::vector<GraphSite>& graph_sites(const std::string& text) {
   return known->emplace(text, parse_graph_sites(text)).first->second;
 }
 
-std::size_t bytes_of(const Shape& shape, DType dtype) {
-  std::size_t bytes = dtype_bytes(dtype);
-  for (int d = 0; d < shape.rank; ++d) bytes *= static_cast<std::size_t>(shape.sizes[static_cast<std::size_t>(d)]);
-  return bytes;
+bool same_sizes(const Shape& a, const Shape& b) {
+  return a.rank == b.rank && std::equal(a.sizes.begin(), a.sizes.begin() + a.rank, b.sizes.begin());
 }
 
 bool is_in_backward() {
@@ -123,30 +125,40 @@ std::vector<GraphSite> parse_graph_sites(std::string_view text) {
 
 void GraphSession::begin_step() {
   const std::lock_guard lock(mutex_);
+  has_begun_ = true;
   backward_seen_ = backwards_of_graphs();
   repetitions_.clear();
   session_.begin_step();
 }
 
-at::Tensor GraphSession::begin_graph(const std::string& sites, c10::Device device) {
-  const std::vector<GraphSite>& lines = graph_sites(sites);
-  // What a checkpoint computes again belongs to the step whose backward runs.
-  const bool is_new_step = !is_in_backward() && backwards_of_graphs() != backward_seen_;
-  if (is_new_step || session_.report().steps == 0) begin_step();
+/// What a checkpoint computes again belongs to the step whose backward runs.
+bool GraphSession::begins_step() {
+  const std::lock_guard lock(mutex_);
+  return !has_begun_ || (!is_in_backward() && backwards_of_graphs() != backward_seen_);
+}
+
+at::Tensor GraphSession::begin_graph(const std::string& text, c10::Device device) {
+  const std::vector<GraphSite>& lines = graph_sites(text);
+  if (begins_step()) begin_step();
+  RunningGraph graph{.session = shared_from_this(), .lines = &lines};
   for (const GraphSite& site : lines) {
-    if (site.kind == SiteKind::encoded) continue;
-    const std::size_t bytes = bytes_of(site.shape, site.dtype);
-    note(site, site.shape, bytes, site.kind == SiteKind::as_is ? bytes : 0);
+    graph.sites.push_back(next_site(site));
+    note(graph.sites.back(), site, site.shape, site.before, site.after);
   }
   at::Tensor seeds = next_seeds(std::max<std::int64_t>(1, static_cast<std::int64_t>(lines.size())), device);
-  set_running_graph({shared_from_this(), &lines, seeds.const_data_ptr()});
+  graph.seeds = seeds.const_data_ptr();
+  set_running_graph(std::move(graph));
   return seeds;
 }
 
 void GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes) {
-  const auto* const lines = running_graph().lines;
-  if (line < 0 || line >= static_cast<std::int64_t>(lines->size())) return;
-  note((*lines)[static_cast<std::size_t>(line)], to_shape(tensor), tensor.nbytes(), bytes);
+  const RunningGraph& graph = running_graph();
+  const auto at = static_cast<std::size_t>(line);
+  if (at >= graph.sites.size()) return;
+  const GraphSite& site = (*graph.lines)[at];
+  const Shape shape = to_shape(tensor);
+  if (same_sizes(shape, site.shape)) return;
+  note(graph.sites[at], site, shape, site.before == 0 ? 0 : tensor.nbytes(), bytes);
 }
 
 /// Blocks that share a graph save at sites of one name, so they are told apart by their order.
@@ -156,14 +168,13 @@ SiteId GraphSession::next_site(const GraphSite& site) {
   return session_.site({site.module, site.op, site.slot, repetitions_[name]++, site.use});
 }
 
-void GraphSession::note(const GraphSite& site, const Shape& shape, std::size_t elems_bytes, std::size_t bytes) {
+void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, std::size_t before, std::size_t after) {
   SavedTensor saved;
   saved.view.dtype = site.dtype;
   saved.view.shape = shape;
-  saved.bytes = elems_bytes;
-  if (site.cause == Cause::parameter) saved.role = Role::parameter;
-  session_.note(next_site(site), saved,
-                {.kind = site.kind, .spec = site.spec, .bytes = bytes, .reason = site.reason, .cause = site.cause});
+  saved.bytes = before;
+  session_.note(id, saved,
+                {.kind = site.kind, .spec = site.spec, .bytes = after, .reason = site.reason, .cause = site.cause});
 }
 
 void GraphSession::prepare(c10::Device device) {

@@ -29,7 +29,9 @@ struct GraphSite {
   CodecSpec spec = Copy{};
   Cause cause = Cause::none;
   DType dtype = DType::f32;
-  Shape shape;  ///< when it was compiled
+  Shape shape;             ///< when it was compiled, as are the bytes
+  std::size_t before = 0;  ///< 0 if torch would not keep it
+  std::size_t after = 0;
   std::string reason;
 };
 
@@ -46,9 +48,9 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   void begin_step();
 
   /// A graph begins to run, with the text of what it saves: gives a seed for each line, on its device.
-  at::Tensor begin_graph(const std::string& sites, c10::Device device);
+  at::Tensor begin_graph(const std::string& text, c10::Device device);
 
-  /// The tensor of a line of that graph was encoded on this thread.
+  /// The tensor of a line of the graph that runs on this thread was encoded; its shape may be another than before.
   void note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes);
 
   /// Memory on a device that is written while CUDA graphs are replayed, made before one is captured.
@@ -58,8 +60,9 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   [[nodiscard]] const std::string& options() const { return options_; }
 
  private:
+  bool begins_step();
   SiteId next_site(const GraphSite& site);
-  void note(const GraphSite& site, const Shape& shape, std::size_t elems_bytes, std::size_t bytes);
+  void note(SiteId id, const GraphSite& site, const Shape& shape, std::size_t before, std::size_t after);
   at::Tensor next_seeds(std::int64_t count, c10::Device device);
   at::Tensor& counter(c10::Device device);
 
@@ -67,6 +70,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   actzip::Session session_;
   const std::uint64_t seed_;
   std::mutex mutex_;  ///< of everything below
+  bool has_begun_ = false;
   std::uint64_t backward_seen_ = 0;
   std::unordered_map<std::string, int> repetitions_;  ///< of a site in this step
   std::unordered_map<int, at::Tensor> counters_;      ///< by device; of the CPU under -1

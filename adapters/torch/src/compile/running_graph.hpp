@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "actzip/session.hpp"
+
 namespace actzip::torch {
 
 class GraphSession;
@@ -14,7 +16,8 @@ struct GraphSite;
 struct RunningGraph {
   std::shared_ptr<GraphSession> session = {};
   const std::vector<GraphSite>* lines = nullptr;
-  const void* seeds = nullptr;  ///< by which its operators know it
+  std::vector<SiteId> sites = {};  ///< of its lines, in this run
+  const void* seeds = nullptr;     ///< by which its operators know it
 };
 
 const RunningGraph& running_graph();
