@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 
 from . import _C
 from . import nn as compressed
+from .compiled.api import CompiledSession, session_of_compiled
 from .nn.binding import Binding, CompressedLayer
 from .levels import chunk_bytes_of
 from .options import check_model
@@ -268,6 +269,6 @@ def conversion_of(model: nn.Module) -> Conversion:
     return converted(model).conversion
 
 
-def session_of(model: nn.Module) -> Session:
-    """The session of a converted model: ``converted(model).session``."""
-    return converted(model).session
+def session_of(model: nn.Module) -> Session | CompiledSession:
+    """The session of a converted model, ``converted(model).session``, or of one that ``actzip.compile`` gave."""
+    return session_of_compiled(model) or converted(model).session

@@ -113,7 +113,7 @@ class Rewrite:
 
     def _run_again(self, gradient: Node) -> None:
         names = [argument.name for argument in gradient.target._schema.arguments]
-        given = dict(zip(names, gradient.args))
+        given = {**dict(zip(names, gradient.args)), **gradient.kwargs}
         readers = self._readers()
         outputs = {name: readers.forward_of(given[name]) for name in ("out", "logsumexp") if name in given}
         if len(outputs) != 2 or any(node is None or node.target is not operator.getitem for node in outputs.values()):
@@ -225,6 +225,8 @@ class Rewrite:
         if base_of(node).op == "placeholder" and all(_is_weight(saver) for saver in savers):
             return self._exactly(node, reader, "a weight", "parameter")
         decision = self._decide(value, savers)
+        if decision["use"] == "unknown":
+            decision["reason"] = "it is not known what its gradient does with it"
         if decision["keep"] != "encoded":
             return Choice(self._line(node, {**decision, "cause": decision["cause"] or "policy"}, "as is"))
         if decision["codec"].startswith(("index", "copy", "dual")):
