@@ -28,7 +28,7 @@ LAW = {
     "adapters/torch/src/observe": ["actzip/", "base/", "operators/", "observe/"],
     "adapters/torch/src/session": ["actzip/", "base/", "operators/", "observe/", "session/"],
     "adapters/torch/src/encoded": ["actzip/", "base/", "operators/", "session/", "encoded/"],
-    "adapters/torch/src/hooks": ["actzip/", "observe/", "session/", "encoded/", "hooks/"],
+    "adapters/torch/src/hooks": ["actzip/", "base/", "observe/", "session/", "encoded/", "hooks/"],
     "adapters/torch/src/layers": ["actzip/", "base/", "operators/", "observe/", "session/", "encoded/", "hooks/", "layers/"],
     "adapters/torch/src/compile": ["actzip/", "base/", "operators/", "compile/"],
     "adapters/torch/python": ["actzip/", "base/", "operators/", "observe/", "session/", "hooks/", "compile/"],

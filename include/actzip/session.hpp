@@ -307,7 +307,8 @@ class Session {
   /// Nothing is kept or noted. A plan has no say. Requires at least one saver.
   [[nodiscard]] Decision decide(const SavedTensor& tensor, std::span<const SavedFor> savers);
 
-  /// For the report of this step: what somebody keeps of `tensor`, of which nothing but type, shape and bytes is looked at.
+  /// For the report of this step: what somebody keeps of `tensor`, of which nothing but type, shape and bytes is looked
+  /// at.
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
 
   /// Whether an adapter is to look at each site once: what do its few bits do to a gradient?

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from . import _C
 from . import nn as compressed
 from .compiled.api import CompiledSession, session_of_compiled
+from .compiled.hand_over import warn_of_converted
 from .nn.binding import Binding, CompressedLayer
 from .levels import chunk_bytes_of
 from .options import check_model
@@ -69,7 +70,11 @@ class StepHook:
 
     def __call__(self, *_: object) -> None:
         # Evaluation keeps nothing, and the report stays that of training.
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if not torch.is_grad_enabled():
+            return
+        if torch.compiler.is_compiling():
+            warn_of_converted()
+        else:
             self.conversion.session._begin_layers()
 
 

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from . import _C
+from .compiled.hand_over import hand_over, refuse_compiled
 from .decorated import check_can_run_in_scope
 from .levels import warn_of_level
 from .measure import measure
@@ -269,6 +270,8 @@ def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
     if model is None:
         return Session(**options)
     check_model(model, "compress")
+    if (compiled := hand_over(model, options)) is not None:
+        return compiled
     options = canonical(options)
     known = _sessions.setdefault(model, {})
     key = tuple(sorted((name, tuple(value.items()) if isinstance(value, Mapping) else value)
@@ -353,6 +356,7 @@ def attach(model: torch.nn.Module, **options: Any) -> Attachment:
     >>> handle.remove()
     """
     check_model(model, "attach")
+    refuse_compiled(model)
     if any(parent.__name__ == "LightningModule" for parent in type(model).__mro__):
         warnings.warn("actzip: attach() compresses inside forward(), and Lightning calls training_step() instead: "
                       "attach the network that it calls, as in actzip.attach(module.net)", stacklevel=2)

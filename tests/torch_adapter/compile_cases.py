@@ -1,10 +1,20 @@
 """Models for tests of actzip.compile: each costs seconds to compile, so they are small, and tests share what they made."""
 
 import contextlib
+import os
 
+os.environ.setdefault("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # what is made here runs once: the compiler need not try hard
+
+import actzip
 import torch
+import torch._inductor.lowering  # its decompositions ask for it
 import torch.nn.functional as F
+from actzip.compiled.partitioner import Partitioner
+from functorch.compile import make_boxed_compiler
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
 
 
 class Block(nn.Module):
@@ -26,7 +36,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, blocks=2, width=64):
+    def __init__(self, blocks=1, width=64):
         super().__init__()
         self.embedding = nn.Embedding(100, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
@@ -83,6 +93,20 @@ class MLP(nn.Module):
     @staticmethod
     def batch():
         return torch.randn(64, 64)
+
+
+def graphs_alone(model, *, plain=False, dynamic=None, fullgraph=True, **options):
+    """As actzip.compile, but the graphs are run as they are: nothing is generated, which takes most of the time.
+
+    ``plain``: without actzip. Reports go to ``actzip.compiled_session(**options)``.
+    """
+    key = actzip.compiled_session(**options).key
+    partition = min_cut_rematerialization_partition if plain else Partitioner(key)
+    run_as_it_is = make_boxed_compiler(lambda graph, _: graph.forward)
+    backend = aot_autograd(
+        fw_compiler=run_as_it_is, decompositions=select_decomp_table,
+        partition_fn=lambda graph, inputs, **given: partition(graph, inputs, compiler="inductor", **given))
+    return torch.compile(model, backend=backend, dynamic=dynamic, fullgraph=fullgraph)
 
 
 def make(model_class, **options):

@@ -32,7 +32,8 @@ using SaverFields = std::tuple<std::string, std::string, std::string, int, std::
 
 Shape shape_of(const SizesAndStrides& given) {
   const auto& [sizes, strides] = given;
-  if (sizes.size() > kMaxRank || sizes.size() != strides.size()) throw py::value_error("a shape of too many dimensions");
+  if (sizes.size() > kMaxRank || sizes.size() != strides.size())
+    throw py::value_error("a shape of too many dimensions");
   Shape shape;
   shape.rank = static_cast<int>(sizes.size());
   std::ranges::copy(sizes, shape.sizes.begin());
@@ -47,8 +48,7 @@ py::dict decide(const Session& session, const std::string& dtype, const SizesAnd
   std::vector<GraphSaver> savers;
   for (const auto& field : fields) savers.push_back(std::make_from_tuple<GraphSaver>(field));
   if (savers.empty()) throw py::value_error("a tensor that is saved for nobody");
-  const auto found =
-      decide_for_graph(session.impl()->core(), {parse_dtype(dtype), shape_of(shape)}, savers);
+  const auto found = decide_for_graph(session.impl()->core(), {parse_dtype(dtype), shape_of(shape)}, savers);
   const Decision& decision = found.decision;
   return py::dict("keep"_a = kKeepNames.at(static_cast<std::size_t>(decision.keep)),
                   "codec"_a = to_string(decision.spec), "segments"_a = decision.segments.count,
@@ -70,10 +70,10 @@ void bind_graphs(py::module_& module) {
   module.def("set_default_graph_session", &set_default_graph_session);
   module.def("exchange_current_graph_session", &exchange_current_graph_session);
   module.def("decide", &decide, py::arg("session"), py::arg("dtype"), py::arg("shape"), py::arg("savers"));
-  module.def("encoded_bytes", [](const std::string& codec, const std::string& dtype, std::int64_t elems,
-                                 std::int64_t segments) {
-    return encoded_bytes(parse_spec(codec), parse_dtype(dtype), elems, {.count = segments});
-  });
+  module.def("encoded_bytes",
+             [](const std::string& codec, const std::string& dtype, std::int64_t elems, std::int64_t segments) {
+               return encoded_bytes(parse_spec(codec), parse_dtype(dtype), elems, {.count = segments});
+             });
 }
 
 }  // namespace actzip::torch

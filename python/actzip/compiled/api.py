@@ -13,6 +13,7 @@ import torch
 from .. import _C
 from ..options import canonical, check
 from ..report import Report
+from .scopes import outside_of_scopes
 
 #: What a session takes, and graphs cannot: bits that change from step to step would be other graphs.
 _NOT_COMPILED = {
@@ -56,9 +57,20 @@ class CompiledSession:
         try:
             if torch.is_grad_enabled() and before is not self._graphs:
                 self._graphs.begin_step()
-            return function(*arguments, **named)
+            with outside_of_scopes():
+                return function(*arguments, **named)
         finally:
             _C.exchange_current_graph_session(before)
+
+    def __enter__(self) -> CompiledSession:
+        """For programs that have a scope around forward: compiled graphs need none."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, function: Callable) -> Callable:
+        return function
 
 
 def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None, mode: str | None = None,
@@ -147,3 +159,15 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
 
 def _options_text(options: dict[str, Any]) -> str:
     return json.dumps({**options, "rules": list(options["rules"].items())}, sort_keys=True)
+
+
+def has_default_sessions() -> bool:
+    """Whether anybody has asked for options: graphs may be compressed without a model that is known here."""
+    return bool(_defaults)
+
+
+def is_running() -> bool:
+    """Whether a model that :func:`compile` gave runs on this thread."""
+    current = _C.exchange_current_graph_session(None)
+    _C.exchange_current_graph_session(current)
+    return current is not None

@@ -80,7 +80,7 @@ def module_of(node: Node) -> str:
     """The path of the module that a node belongs to, as ``named_modules`` has it."""
     stack = node.meta.get("fwd_nn_module_stack") or node.meta.get("nn_module_stack") or {}
     path = next((entry[0] for entry in reversed(list(stack.values()))), "")
-    path = re.sub(r"^L\['\w+'\]\.?", "", path).replace("_orig_mod.", "")
+    path = re.sub(r"^[LG]\['\w+'\]\.?", "", path).replace("_orig_mod.", "")
     path = re.sub(r"\._modules\['([^']+)'\]", r".\1", path)
     return re.sub(r"\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", path).lstrip(".")
 

@@ -125,10 +125,9 @@ class Readers:
 
     def _as_inside(self, source: Node, calls: list[Node]) -> Iterator[Saver]:
         """It is a result of them, or something on the way."""
-        base = base_of(source)
-        if source not in calls and base not in calls:
+        call = base_of(source)
+        if call not in calls:
             return
-        call = base if base in calls else source
         schema = schema_name(call)
         largest = max((elements(node.meta["val"]) for node in calls if is_tensor(node)), default=0)
         is_large = is_tensor(source) and elements(source.meta["val"]) == largest

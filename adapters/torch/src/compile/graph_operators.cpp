@@ -40,8 +40,9 @@ GraphSessionPtr session_for(std::string_view options) {
   DefaultSessions& sessions = default_sessions();
   const std::lock_guard lock(sessions.mutex);
   const auto found = sessions.by_options.find(std::string(options));
-  TORCH_CHECK(found != sessions.by_options.end(), "actzip: a compiled graph runs whose options this process does not know: ",
-              options, " (allowed: graphs of actzip.compile() and actzip.compile_options())");
+  TORCH_CHECK(found != sessions.by_options.end(),
+              "actzip: a compiled graph runs whose options this process does not know: ", options,
+              " (allowed: graphs of actzip.compile() and actzip.compile_options())");
   return found->second;
 }
 
@@ -83,11 +84,11 @@ at::Tensor decode_tensor(const at::Tensor& bytes, c10::string_view codec, std::i
   const auto guard = c10::OptionalDeviceGuard(bytes.is_cuda() ? std::optional(bytes.device()) : std::nullopt);
   const Stream stream = current_stream(bytes.device());
   at::Tensor tensor = at::empty_strided(size, stride, bytes.options().dtype(type));
-  decode(parse_spec({codec.data(), codec.size()}),
-         {static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel()),
-          stream.device()},
-         {tensor.mutable_data_ptr(), dtype_of(type), to_shape(tensor), stream.device()}, seed_at(seeds, line), stream,
-         {.count = segments});
+  decode(
+      parse_spec({codec.data(), codec.size()}),
+      {static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel()), stream.device()},
+      {tensor.mutable_data_ptr(), dtype_of(type), to_shape(tensor), stream.device()}, seed_at(seeds, line), stream,
+      {.count = segments});
   ++g_decoded;
   return tensor;
 }
@@ -116,10 +117,13 @@ void register_graph_operators() {
   static const bool registered = [] {
     auto* library = new ::torch::Library(::torch::Library::DEF, "actzip", std::nullopt, __FILE__, __LINE__);
     const std::vector<at::Tag> fixed{at::Tag::needs_fixed_stride_order, at::Tag::pt2_compliant_tag};
-    library->def("begin(str options, str sites, Device device) -> Tensor", {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
+    library->def("begin(str options, str sites, Device device) -> Tensor",
+                 {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
     library->def("encode(Tensor tensor, str codec, SymInt segments, Tensor seeds, int line) -> Tensor", fixed);
-    library->def("decode(Tensor bytes, str codec, SymInt segments, Tensor seeds, int line, SymInt[] size, SymInt[] stride, "
-                 "ScalarType dtype) -> Tensor", fixed);
+    library->def(
+        "decode(Tensor bytes, str codec, SymInt segments, Tensor seeds, int line, SymInt[] size, SymInt[] stride, "
+        "ScalarType dtype) -> Tensor",
+        fixed);
     for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
       auto* kernels = new ::torch::Library(::torch::Library::IMPL, "actzip", key, __FILE__, __LINE__);
       kernels->impl("encode", &encode_tensor);

@@ -19,9 +19,9 @@ struct GraphSaver {
   std::string module;
   std::string schema;  ///< "aten::addmm"
   std::string slot;
-  int position = 0;                  ///< of the slot: see SlotCode
-  std::vector<GraphShape> shapes;    ///< of the arguments; empty where one is no tensor, or not known
-  std::vector<double> numbers;       ///< 0 where an argument is no number
+  int position = 0;                ///< of the slot: see SlotCode
+  std::vector<GraphShape> shapes;  ///< of the arguments; empty where one is no tensor, or not known
+  std::vector<double> numbers;     ///< 0 where an argument is no number
   bool meets_parameter = false;
   bool meets_itself = false;
   bool recomputable = false;
