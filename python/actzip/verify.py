@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import _C
+from .compiled.api import session_of_compiled
 from .options import check_model
 from .report import Report
 from .session import Session
@@ -59,7 +60,8 @@ def verify(
     Gradients, buffers, training flags and random states are afterwards what they were.
 
     Args:
-        model: whose parameters are looked at.
+        model: whose parameters are looked at. One that ``actzip.compile`` gave is compared with itself as it was before,
+            without sites: each alone would be another graph.
         batch: a function without arguments that runs forward and gives the loss; or the input, or a tuple or mapping of
             inputs, of ``model``, whose outputs are then squared and averaged.
         draws: seeds to average over; 2 or more.
@@ -91,6 +93,14 @@ def verify(
             value = output if callable(batch) else _mean_square(output)
             found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
         return [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters.values(), found)]
+
+    if (compiled := session_of_compiled(model)) is not None:
+        with torch.compiler.set_stance("force_eager"):
+            errors = _Errors(gradients())
+        for _ in range(draws):
+            errors.add(gradients())
+        rows = tuple(errors.of([i], name.removeprefix("_orig_mod.")) for i, name in enumerate(parameters))
+        return Verification(errors.of(list(range(len(parameters))), "all"), rows, (), compiled.report())
 
     exact = gradients()
 

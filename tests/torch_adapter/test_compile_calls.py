@@ -147,6 +147,7 @@ def test_options_that_cannot_be(options, message):
 def test_compress_and_attach_around_compiled_models():
     model = nn.Linear(4, 4)
     compiled = actzip.compile(model, bits=3)
+    assert actzip.compress(compiled, bits=3) is compiled.session
     with actzip.compress(compiled) as session:
         assert session is compiled.session is actzip.session_of(compiled)
     with pytest.raises(TypeError, match="compiled without {'bits': 4}"):
@@ -207,3 +208,22 @@ def test_a_function():
     ((x @ weight).relu() @ weight).sum().backward()
     assert 0 < error(found.flatten(), weight.grad.flatten()) < 0.05
     assert forward.session.report().bytes_after > 0
+
+
+def test_verify():
+    """Shares what the test of the cache has compiled."""
+    model, batch = make(MLP)
+    found = actzip.verify(actzip.compile(model, bits=3, seed=7), batch)
+    assert 0 < found.total.error < 0.05 and found.total.cosine > 0.98
+    assert [row.name for row in found.parameters] == [name for name, _ in model.named_parameters()]
+    assert found.report.bytes_after < found.report.bytes_before / 3
+
+
+def test_a_torch_without_these_parts(monkeypatch):
+    import importlib
+
+    from actzip.compiled import torch_parts
+
+    monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
+    with pytest.raises(RuntimeError, match=rf"torch {torch.__version__.split('+')[0]}.* has no .*allowed: torch 2.13"):
+        importlib.reload(torch_parts)

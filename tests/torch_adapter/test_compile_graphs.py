@@ -210,6 +210,19 @@ def test_eager_code_in_the_same_step():
     assert not [site for site in session.report().sites if "Compiled" in site.op]
 
 
+def test_derived_instead_of_kept():
+    model, batch = make(GPT, blocks=2)
+    exact = gradient(model, model, batch)
+    kept, errors = [], []
+    for derive in (False, True):
+        torch._dynamo.reset()
+        forward = graphs_alone(model, derive=derive)
+        errors.append(mean_error([gradient(model, forward, batch) for _ in range(8)], exact))
+        kept.append(actzip.compiled_session(derive=derive).report().bytes_after)
+    assert kept[1] < 0.8 * kept[0]
+    assert errors[1] < 1.2 * errors[0]
+
+
 def test_attention_with_dropout_keeps_what_it_drew():
     class Attention(nn.Module):
         def __init__(self):

@@ -20,7 +20,8 @@ _NOT_COMPILED = {
     "adapt": "rules", "interval": "rules", "use_gradient": "rules", "num_samples": "rules", "closure": "rules",
     "max_bits": "rules", "guard": "verify", "dry_run": "verify",
 }
-_DEFAULTS: dict[str, Any] = {"preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": ""}
+_DEFAULTS: dict[str, Any] = {"preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "",
+                             "derive": False}
 _HINTS = {
     "rules": "rules, as in actzip.compile(model, rules={'use:linear_input': 'rotated:4'}); what an eager session has "
              "planned is in its report",
@@ -80,7 +81,9 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     Args:
         model: a module, or a function.
         fullgraph, dynamic, mode, options: of ``torch.compile``; the backend is Inductor.
-        session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``, ``seed``.
+        session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``, ``seed``;
+            and ``derive=True``: of two tensors one of which follows from the other without a product of matrices, such as
+            a norm's result from its input, one is kept. See docs/compile.md.
 
     The result has its session as ``.session``; :func:`actzip.session_of` gives it, too.
     """
@@ -150,11 +153,14 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
                             f"{_HINTS[_NOT_COMPILED[name]]})")
         if name not in _DEFAULTS:
             raise TypeError(f"actzip.compile: no option {name!r} (allowed: {', '.join(_DEFAULTS)})")
+    derive = given.pop("derive", False)
+    if not isinstance(derive, bool):
+        raise TypeError(f"actzip.compile: derive={derive!r} (allowed: True or False)")
     check(given)
     bits = given.get("bits")
     if bits is not None and float(bits) != int(bits):
         raise ValueError(f"actzip.compile: bits={bits!r} is an average, which a plan spends (allowed: 1, 2, 3, 4 or 8)")
-    return {**_DEFAULTS, **given}
+    return {**_DEFAULTS, **given, "derive": derive}
 
 
 def _options_text(options: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ import torch
 from .. import _C
 from . import operators  # noqa: F401  (what the compiler has to know of them)
 from .rewrite import Rewrite
-from .torch_parts import CustomPartitionerFn, min_cut_rematerialization_partition
+from .torch_parts import CustomPartitionerFn, functorch_config, min_cut_rematerialization_partition
 
 
 @functools.cache
@@ -47,7 +47,9 @@ class Partitioner(CustomPartitionerFn):
     def __call__(
         self, gm: torch.fx.GraphModule, joint_inputs: Sequence[object], **given: Any
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **given)
+        # Unless it is told otherwise, torch computes nothing again that backward needs in memory as a whole.
+        with functorch_config.patch(ban_recompute_materialized_backward=not json.loads(self.options)["derive"]):
+            forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **given)
         rewrite = Rewrite(forward.graph, backward.graph, given["num_fwd_outputs"],
                           given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
         if rewrite.run():

@@ -15,15 +15,16 @@ def _missing(what: str) -> RuntimeError:
 
 
 try:
+    import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
-    from torch._dynamo.eval_frame import OptimizedModule
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
 except ImportError as error:
     raise _missing(str(error)) from error
 
-for _name in ("custom_partitioner_fn", "reorder_for_peak_memory"):
-    if not hasattr(inductor_config, _name):
-        raise _missing(f"torch._inductor.config.{_name}")
+for _config, _name in ((inductor_config, "custom_partitioner_fn"), (inductor_config, "reorder_for_peak_memory"),
+                       (functorch_config, "ban_recompute_materialized_backward")):
+    if not hasattr(_config, _name):
+        raise _missing(f"{_config.__name__}.{_name}")
 
-__all__ = ["CustomPartitionerFn", "OptimizedModule", "inductor_config", "min_cut_rematerialization_partition"]
+__all__ = ["CustomPartitionerFn", "functorch_config", "min_cut_rematerialization_partition"]
