@@ -169,9 +169,14 @@ def test_rules_and_codecs():
     kept = {site.site: site.codec for site in sites(**options)}
     assert kept["up: addmm.mat1"] == "rotated:4" and kept["norm: native_layer_norm.input"] == "as is"
 
-    torch._dynamo.reset()
-    gradient(model, graphs_alone(model, preset="affine:8"), batch)
-    assert {site.codec for site in sites(preset="affine:8") if site.kind == "encoded"} == {"affine:8"}
+    model, batch = make(ResNet)  # its ReLUs keep exact masks, whatever keeps the values
+    exact = gradient(model, model, batch)
+    for options, codecs in (({"preset": "affine:8"}, {"affine:8", "mask"}), ({"bits": 8}, {"affine:8:nearest", "mask"}),
+                            ({"preset": "division"}, {"dual:2", "dual:2:size=32x32", "mask"})):
+        torch._dynamo.reset()
+        found = gradient(model, graphs_alone(model, **options), batch)
+        assert error(found, exact) < (0.02 if options == {"preset": "division"} else 1e-4)
+        assert {site.codec for site in sites(**options) if site.kind == "encoded"} == codecs
 
 
 def test_blocks_share_a_graph_and_are_told_apart():

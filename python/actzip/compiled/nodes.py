@@ -16,7 +16,8 @@ VIEWS = frozenset({
     "getitem", "_reshape_alias", "contiguous",
 })
 #: An error passes through them as it is: no gradient is taken at what they read.
-LINEAR = VIEWS | {"add", "sub", "rsub", "neg", "cat", "sum", "mean", "where", "constant_pad_nd", "roll", "flip", "relu"}
+LINEAR = VIEWS | {"add", "sub", "rsub", "neg", "cat", "sum", "mean", "where", "constant_pad_nd", "roll", "flip", "relu",
+                  "index", "index_select", "gather", "stack", "narrow", "chunk"}
 #: The same beside a number.
 SCALED = frozenset({"mul", "div"})
 
@@ -59,7 +60,8 @@ def is_view(node: Node) -> bool:
 
 
 def is_linear(node: Node) -> bool:
-    if node.op != "call_function":
+    """Also before it was decomposed: a difference inside of a norm is the norm's."""
+    if node.op != "call_function" or (is_decomposed(node) and schema_name(node).split("::")[-1] not in LINEAR):
         return False
     name = own_name(node)
     return name in LINEAR or (name in SCALED and sum(isinstance(argument, Node) for argument in node.args) == 1)

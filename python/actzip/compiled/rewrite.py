@@ -176,7 +176,9 @@ class Rewrite:
         if own_name(node) != "le" or node.args[1] != 0 or source not in self._between.tensors.values():
             return False
         made = readers.forward_of(source)
-        return own_name(made) == "relu" and len(source.users) > 1
+        if own_name(made) != "relu" or len(source.users) == 1:
+            return False
+        return self._decide(made.meta["val"], readers.savers(source))["codec"].endswith(":mask")
 
     def _in_forward(self, node: Node, readers: Readers) -> Node | None:
         """The same computation there, if it is made of values of forward alone."""
@@ -229,8 +231,8 @@ class Rewrite:
             decision["reason"] = "it is not known what its gradient does with it"
         if decision["keep"] != "encoded":
             return Choice(self._line(node, {**decision, "cause": decision["cause"] or "policy"}, "as is"))
-        if decision["codec"].startswith(("index", "copy", "dual")):
-            return self._exactly(node, reader, "no operator of compiled graphs has this codec", "type")
+        if decision["codec"].startswith("dual") and any(not isinstance(size, int) for size in value.shape):
+            return self._exactly(node, reader, "the size of its maps is not known before it runs", "type")
         segments = decision["segments"]
         if segments != 1 and any(not isinstance(size, int) for size in value.shape):
             segments = self._rows(value, segments)
@@ -249,6 +251,8 @@ class Rewrite:
             return "a parameter"
         if value.dtype not in NAMES or value.is_sparse or value.dim() > MOST_DIMENSIONS or type(value).__name__ != "FakeTensor":
             return "of a kind that no codec takes"
+        if value.dtype is not torch.bool and not value.dtype.is_floating_point:
+            return "integers are kept as they are in compiled graphs"
         if value.dtype is not torch.bool and node not in self._data:
             return "does not depend on the data"
         if value.device != self._device:

@@ -52,9 +52,9 @@ class Readers:
         self._order = {node: i for i, node in enumerate(forward.nodes)}
         self._calls: dict[int, list[Node]] = {}
         for node in forward.nodes:
-            if node.op == "call_function" and node.meta.get("seq_nr") is not None:
+            if node.op == "call_function" and node.meta.get("seq_nr") is not None and not is_backward(node):
                 self._calls.setdefault(node.meta["seq_nr"], []).append(node)
-        self._model_end = max((self._order[node] for node in forward.nodes if self._meets_parameter(node)), default=0)
+        self._model_end = max((self._order[node] for node in forward.nodes if self._has_parameter(node)), default=0)
 
     def savers(self, reader: Node) -> list[Saver]:
         """Of an input of backward; an unknown one among them where nobody knows who reads it."""
@@ -71,7 +71,7 @@ class Readers:
                 continue
             computed_again = self._is_computed_again(user)
             number = user.meta.get("seq_nr")
-            if not (number in inside or (computed_again and is_linear(user) and not is_decomposed(user))):
+            if not (number in inside or (computed_again and is_linear(user))):
                 for saver in self._savers_at(value, user):
                     found[(saver.module, saver.schema, saver.slot)] = saver
             if computed_again:
@@ -93,7 +93,10 @@ class Readers:
     def _is_computed_again(self, node: Node) -> bool:
         return node.op == "call_function" and not is_backward(node) and node.name in self._by_name
 
-    def _meets_parameter(self, call: Node) -> bool:
+    def _has_parameter(self, call: Node) -> bool:
+        """Whether it computes with one. Views of parameters stand anywhere, and writes to buffers at the end."""
+        if call.op != "call_function" or is_view(call) or own_name(call) == "copy_":
+            return False
         return any(base_of(argument) in self._fixed for argument in call.all_input_nodes)
 
     def _savers_at(self, value: Node, user: Node) -> Iterator[Saver]:
@@ -105,7 +108,10 @@ class Readers:
             source = source.all_input_nodes[0]
         source = self.forward_of(source)
         calls = self._calls.get(user.meta.get("seq_nr"), []) if source is not None else []
-        savers = [*self._as_argument(source, calls), *self._as_inside(source, calls)] if calls else []
+        if source is not None and is_backward(base_of(source)):
+            savers = list(self._as_part_of_gradient(source, user))
+        else:
+            savers = [*self._as_argument(source, calls), *self._as_inside(source, calls)] if calls else []
         if not savers:
             name = schema_name(user)
             savers = [Saver(module_of(user), name if "::" in name else f"aten::{name}", "unknown", OTHER, [], [])]
@@ -122,6 +128,18 @@ class Readers:
                 is_outside = argument not in own or is_view(argument)
                 if is_outside and base_of(argument) is base and base not in own:
                     yield self._saver(call, argument, source)
+
+    def _as_part_of_gradient(self, source: Node, user: Node) -> Iterator[Saver]:
+        """What backward needs, and forward computes for it: a norm's input without its mean, a slope."""
+        calls = [call for call in self._calls.get(base_of(source).meta.get("seq_nr"), []) if not is_view(call)]
+        norm = next((call for call in calls if any(name in schema_name(call) for name in NORMS)), None)
+        shape = shape_hint(source.meta["val"])
+        if norm is not None:
+            is_large = elements(source.meta["val"]) == max(elements(call.meta["val"]) for call in calls if is_tensor(call))
+            slot, position = ("input", 0) if is_large else ("aux0", OTHER)
+            yield Saver(module_of(norm), schema_name(norm), slot, position, [shape], [])
+        elif own_name(user) == "mul" and user.meta["val"].shape == source.meta["val"].shape:
+            yield Saver(module_of(user), "aten::mul", "other", 1, [shape, shape], [])
 
     def _as_inside(self, source: Node, calls: list[Node]) -> Iterator[Saver]:
         """It is a result of them, or something on the way."""
