@@ -78,6 +78,13 @@ def base_of(node: Node) -> Node:
     return node
 
 
+def without_aliases(node: Node | None) -> Node | None:
+    """What it is another name of."""
+    while node is not None and node.op == "call_function" and own_name(node) in ("alias", "detach"):
+        node = node.args[0]
+    return node
+
+
 def module_of(node: Node) -> str:
     """The path of the module that a node belongs to, as ``named_modules`` has it."""
     stack = node.meta.get("fwd_nn_module_stack") or node.meta.get("nn_module_stack") or {}

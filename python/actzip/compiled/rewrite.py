@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 from .. import _C
 from .interface import Interface, UnknownShape
 from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_tensor, is_view, module_of, own_name,
-                    schema_name, shape_hint, size_hint, stride_hint)
+                    schema_name, shape_hint, size_hint, stride_hint, without_aliases)
 from .savers import Readers, Saver
 
 AGAIN = "actzip_again"
@@ -115,7 +115,7 @@ class Rewrite:
         names = [argument.name for argument in gradient.target._schema.arguments]
         given = {**dict(zip(names, gradient.args)), **gradient.kwargs}
         readers = self._readers()
-        outputs = {name: readers.forward_of(given[name]) for name in ("out", "logsumexp") if name in given}
+        outputs = {name: without_aliases(readers.forward_of(given[name])) for name in ("out", "logsumexp") if name in given}
         if len(outputs) != 2 or any(node is None or node.target is not operator.getitem for node in outputs.values()):
             return
         call = outputs["out"].args[0]
