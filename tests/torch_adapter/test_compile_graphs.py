@@ -276,3 +276,5 @@ def test_attention_with_dropout_keeps_what_it_drew():
     torch._dynamo.reset()
     torch.manual_seed(1)
     assert cosine(gradient(model, graphs_alone(model), batch), plain) > 0.97
+    probabilities = [site for site in sites() if site.use == "softmax_result"]
+    assert [site.codec for site in probabilities] == ["affine:8:nearest"]

@@ -88,6 +88,7 @@ class Rewrite:
             return False
         self._run_attention_again()
         self._make_masks_in_forward()
+        self._hand_over_results()
         chosen = self._choose_all()
         self._encode_all(chosen)
         self._between.close()
@@ -209,6 +210,22 @@ class Rewrite:
         self._between.tensors = {made: reader, **self._between.tensors}
         if node.meta.get("partitioner_tag") == "is_backward":
             self._made.add(made)  # torch would compare again
+
+    # Results
+
+    def _hand_over_results(self) -> None:
+        """In place of what a softmax was given, from which backward would compute it again: the table knows its result."""
+        readers = self._readers()
+        for node, reader in list(self._between.tensors.items()):
+            if not node.meta["val"].dtype.is_floating_point or node not in self._data or not reader.users:
+                continue
+            if not any(_C.use_of(saver.schema, saver.slot) == "unknown" for saver in readers.savers(reader)):
+                continue
+            result = readers.only_result(reader)
+            made = None if result is None else readers.forward_of(result)
+            if made is not None and made not in self._between.tensors and elements(made.meta["val"]) <= elements(node.meta["val"]):
+                self._replace(result, made)
+        self._between.drop_unread()
 
     # Choices
 

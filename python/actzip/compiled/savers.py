@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch.fx import Graph, Node
 
+from .. import _C
 from .nodes import (base_of, elements, is_backward, is_decomposed, is_linear, is_tensor, is_view, module_of, own_name,
                     schema_name, shape_hint)
 
@@ -77,6 +78,30 @@ class Readers:
             if computed_again:
                 todo += [(user, next_user, inside | {number}) for next_user in user.users]
         return list(found.values())
+
+    def only_result(self, reader: Node) -> Node | None:
+        """The result of an operator, computed again in backward, through which alone this input of backward is read."""
+        results: set[Node] = set()
+        todo, seen = list(reader.users), set()
+        while todo:
+            node = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if not self._is_computed_again(node):
+                return None
+            if self._is_known_result(self._by_name[node.name]):
+                results.add(node)
+            else:
+                todo += node.users
+        return results.pop() if len(results) == 1 else None
+
+    def _is_known_result(self, call: Node) -> bool:
+        calls = self._calls.get(call.meta.get("seq_nr"), [])
+        if is_view(call) or not is_tensor(call) or not call.meta["val"].dtype.is_floating_point:
+            return False
+        savers = list(self._as_inside(call, calls))
+        return any(saver.slot == "result" and _C.use_of(saver.schema, "result") != "unknown" for saver in savers)
 
     def maker(self, mask: Node) -> Saver:
         """Of a mask, which is kept exactly whoever reads it: the call that it belongs to."""
