@@ -210,6 +210,13 @@ def test_a_function():
     assert forward.session.report().bytes_after > 0
 
 
+def test_a_copy_runs_too():
+    model, batch = make(MLP)
+    compiled = actzip.compile(model, bits=3, seed=7)
+    other = copy.deepcopy(compiled)
+    assert 0 < error(gradient(other, other, batch), gradient(model, model, batch)) < 0.05
+
+
 def test_verify():
     """Shares what the test of the cache has compiled."""
     model, batch = make(MLP)

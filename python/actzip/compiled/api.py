@@ -43,6 +43,9 @@ class CompiledSession:
         from .partitioner import make_core
 
         self._graphs = _C.GraphSession(self.key, make_core(self.key), self.options["seed"])
+        if self.key not in _served:  # by a copy of the model, for instance, which has no session of its own
+            _served.add(self.key)
+            _C.set_default_graph_session(self._graphs)
 
     def report(self) -> Report:
         """What the last step kept, by site. What is kept as it is counts as large as it was when it was compiled."""
@@ -119,6 +122,7 @@ def compiled_session(**session_options: Any) -> CompiledSession:
     return _defaults[key]
 
 
+_served: set[str] = set()
 _defaults: dict[str, CompiledSession] = {}
 _sessions: weakref.WeakKeyDictionary[torch.nn.Module, CompiledSession] = weakref.WeakKeyDictionary()
 

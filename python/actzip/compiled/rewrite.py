@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import warnings
 
 import torch
 from torch.fx import Graph, Node
@@ -84,7 +85,11 @@ class Rewrite:
 
     def run(self) -> bool:
         """Gives whether the graphs were changed."""
-        if not self._between.is_plain or not self._between.tensors:
+        if not self._between.tensors:
+            return False
+        if not self._between.is_plain:
+            warnings.warn("actzip: a compiled graph hands over to its backward what is neither a tensor nor a size, and is "
+                          "left as it is: nothing of it is compressed", stacklevel=2)
             return False
         self._run_attention_again()
         self._make_masks_in_forward()
@@ -235,9 +240,8 @@ class Rewrite:
 
     def _choose(self, node: Node, reader: Node, readers: Readers) -> Choice:
         value = node.meta["val"]
-        if reason := self._why_exactly(node):
-            cause = "parameter" if reason == "a parameter" else "policy"
-            return self._exactly(node, reader, reason, cause)
+        if why := self._why_exactly(node):
+            return self._exactly(node, reader, *why)
         savers = [readers.maker(node)] if value.dtype is torch.bool else readers.savers(reader)
         if not savers:
             return self._exactly(node, reader, "nobody is known to read it", "policy")
@@ -262,23 +266,24 @@ class Rewrite:
             return self._exactly(node, reader, "backward cannot compute its shape", "type")
         return Choice(self._line(node, decision, "encoded"), segments)
 
-    def _why_exactly(self, node: Node) -> str:
+    def _why_exactly(self, node: Node) -> tuple[str, str] | None:
+        """Reason and cause; None if it may be compressed."""
         value = node.meta["val"]
         if base_of(node) in self._fixed:
-            return "a parameter"
+            return "a parameter", "parameter"
         if value.dtype not in NAMES or value.is_sparse or value.dim() > MOST_DIMENSIONS or type(value).__name__ != "FakeTensor":
-            return "of a kind that no codec takes"
+            return "of a kind that no codec takes", "type"
         if value.dtype is not torch.bool and not value.dtype.is_floating_point:
-            return "integers are kept as they are in compiled graphs"
+            return "integers are kept as they are in compiled graphs", "type"
         if value.dtype is not torch.bool and node not in self._data:
-            return "does not depend on the data"
+            return "does not depend on the data", "policy"
         if value.device != self._device:
-            return "on another device than most"
+            return "on another device than most", "type"
         if 0 in value.stride():
-            return "an expanded view"
+            return "an expanded view", "type"
         if node.meta.get("saved_tensor_with_no_vc_check"):
-            return "saved by an autograd function, for what only its author knows"
-        return ""
+            return "saved by an autograd function, for what only its author knows", "policy"
+        return None
 
     @staticmethod
     def _rows(value: torch.Tensor, count: int) -> object:

@@ -120,7 +120,7 @@ class Readers:
 
     def _has_parameter(self, call: Node) -> bool:
         """Whether it computes with one. Views of parameters stand anywhere, and writes to buffers at the end."""
-        if call.op != "call_function" or is_view(call) or own_name(call) == "copy_":
+        if call.op != "call_function" or is_view(call) or is_backward(call) or own_name(call) == "copy_":
             return False
         return any(base_of(argument) in self._fixed for argument in call.all_input_nodes)
 
