@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -210,6 +211,31 @@ struct Trial {
   bool observe = false;            ///< wants_observation() says yes
 };
 
+/// One of those for whom a tensor is saved.
+struct SavedFor {
+  SiteId site;
+  OperatorFacts facts = {};
+};
+
+/// What is to be kept of a tensor, by somebody who keeps it without the session: in a compiled graph, for instance.
+struct Decision {
+  Keep keep = Keep::as_is;
+  CodecSpec spec = Copy{};  ///< if encoded
+  Segments segments = {};   ///< where its groups restart
+  SiteId site;              ///< the most demanding of its savers
+  std::string_view reason;  ///< valid as long as the session
+  Cause cause = Cause::none;
+};
+
+/// What somebody keeps of a tensor without the session.
+struct KeptElsewhere {
+  SiteKind kind = SiteKind::as_is;
+  CodecSpec spec = Copy{};  ///< if encoded
+  std::size_t bytes = 0;
+  std::string_view reason;  ///< must stay valid as long as the session
+  Cause cause = Cause::none;
+};
+
 /// The elements of an encoded tensor, dense, in the memory order and of the type in which they were saved.
 /// Runs on `stream`, which is on the device of the encoding. What was restored last is kept until something else is
 /// restored or its blob is freed, so treat the result as read-only.
@@ -279,6 +305,14 @@ class Session {
   /// as this site asks, nothing is kept for it, and the result is `derived`; else the source's site learns what is
   /// asked for, and keeps that from the next step on.
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source = nullptr);
+
+  /// What keep() would do with a tensor that serves all of these at once, the role and the facts in `tensor` aside.
+  /// Nothing is kept or noted. A plan has no say. Requires at least one saver.
+  [[nodiscard]] Decision decide(const SavedTensor& tensor, std::span<const SavedFor> savers);
+
+  /// For the report of this step: what somebody keeps of `tensor`, of which nothing but type, shape and bytes is looked
+  /// at.
+  void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
 
   /// Whether an adapter is to look at each site once: what do its few bits do to a gradient?
   [[nodiscard]] bool is_guarded() const;

@@ -14,9 +14,10 @@ True
 from . import _frameworks
 
 __all__ = [
-    "Attachment", "Conversion", "Converted", "Parts", "Report", "Session", "SiteParts", "SiteReport", "Verification",
-    "attach", "compress", "conversion_of", "convert", "converted", "data", "nn", "operators", "parts", "register", "restore", "session_of",
-    "site_parts", "verify", "__version__",
+    "Attachment", "CompiledSession", "Conversion", "Converted", "Parts", "Report", "Session", "SiteParts", "SiteReport",
+    "Verification", "attach", "compile", "compile_options", "compiled_session", "compress", "conversion_of", "convert",
+    "converted", "data", "nn", "operators", "parts", "register", "restore", "session_of", "site_parts", "verify",
+    "__version__",
 ]
 
 if _frameworks.is_for_paddle_alone():
@@ -25,6 +26,7 @@ else:
     from . import _torch_check  # noqa: F401  (first: _C is linked against torch's libraries, and relies on their inside)
     from . import data, nn, operators
     from ._C import version as __version__
+    from .compiled import CompiledSession, compile, compile_options, compiled_session
     from .convert import Conversion, Converted, conversion_of, convert, converted, restore, session_of
     from .operators import register
     from .parts import Parts, SiteParts, parts, site_parts

@@ -14,6 +14,8 @@ from torch.nn.utils import parametrize
 
 from . import _C
 from . import nn as compressed
+from .compiled.api import CompiledSession, session_of_compiled
+from .compiled.hand_over import warn_of_converted
 from .nn.binding import Binding, CompressedLayer
 from .levels import chunk_bytes_of
 from .report import Report
@@ -68,7 +70,11 @@ class StepHook:
 
     def __call__(self, *_: object) -> None:
         # Evaluation keeps nothing, and the report stays that of training.
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if not torch.is_grad_enabled():
+            return
+        if torch.compiler.is_compiling():
+            warn_of_converted()
+        else:
             self.conversion.session._begin_layers()
 
 
@@ -268,6 +274,6 @@ def conversion_of(model: nn.Module) -> Conversion:
     return converted(model).conversion
 
 
-def session_of(model: nn.Module) -> Session:
-    """The session of a converted model: ``converted(model).session``."""
-    return converted(model).session
+def session_of(model: nn.Module) -> Session | CompiledSession:
+    """The session of a converted model, ``converted(model).session``, or of one that ``actzip.compile`` gave."""
+    return session_of_compiled(model) or converted(model).session

@@ -30,7 +30,7 @@ def _left_alone(report: Report) -> Iterator[str]:
     names = ", ".join(f"{name} ({bytes_text(count)})" for name, count in left.most_common(5))
     more = f" and {len(left) - 5} more" if len(left) > 5 else ""
     compiled = any(name.endswith(".CompiledFunction") for name in left)
-    hint = ("what regions under torch.compile save is not compressed yet; docs/integrations.md says what to write"
+    hint = ("write actzip.compile(model) in place of torch.compile(model) (docs/compile.md)"
             if compiled else "actzip.register() or a rule compresses them (docs/policy.md)")
     yield (f"{names}{more} of {bytes_text(report.bytes_before)} are kept as they are, because actzip does not know what "
            f"these operators save for; {hint}")

@@ -12,6 +12,7 @@ import torch
 
 from . import _C
 from .base_session import BaseSession, Sessions
+from .compiled.hand_over import hand_over, refuse_compiled
 from .measure import measure
 from .report import Report
 from .torch_models import check_model
@@ -146,6 +147,8 @@ def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
     if model is None:
         return Session(**options)
     check_model(model, "compress")
+    if (compiled := hand_over(model, options)) is not None:
+        return compiled
     return _sessions.of(model, options)
 
 
@@ -223,6 +226,7 @@ def attach(model: torch.nn.Module, **options: Any) -> Attachment:
     >>> handle.remove()
     """
     check_model(model, "attach")
+    refuse_compiled(model)
     if any(parent.__name__ == "LightningModule" for parent in type(model).__mro__):
         warnings.warn("actzip: attach() compresses inside forward(), and Lightning calls training_step() instead: "
                       "attach the network that it calls, as in actzip.attach(module.net)", stacklevel=2)

@@ -56,8 +56,7 @@ def compare(gradients: Callable[..., list[Any]], make_session: Callable[..., Bas
         double: a gradient in double precision.
         dot: the sum of products of two of them.
     """
-    if draws < 2:
-        raise ValueError(f"verify: {draws} draws (allowed: 2 or more, to tell bias from noise)")
+    _check_draws(draws)
     exact = gradients()
 
     def measure(**more: Any) -> tuple[_Errors, BaseSession]:
@@ -78,6 +77,23 @@ def compare(gradients: Callable[..., list[Any]], make_session: Callable[..., Bas
         if alone.error > 0:  # one whose sign is all that its gradient needs may keep another's values, too
             sites.append(alone)
     return Verification(errors.of(everything, "all"), rows, tuple(sites), report)
+
+
+def compare_draws(exact: list[Any], gradients: Callable[[], list[Any]], names: Sequence[str],
+                  report: Callable[[], Report], *, draws: int, double: Callable[[Any], Any],
+                  dot: Callable[[Any, Any], float]) -> Verification:
+    """The same without sites, of gradients that differ from call to call; ``report`` is asked afterwards."""
+    _check_draws(draws)
+    errors = _Errors(exact, double, dot)
+    for _ in range(draws):
+        errors.add(gradients())
+    rows = tuple(errors.of([i], name) for i, name in enumerate(names))
+    return Verification(errors.of(list(range(len(exact))), "all"), rows, (), report())
+
+
+def _check_draws(draws: int) -> None:
+    if draws < 2:
+        raise ValueError(f"verify: {draws} draws (allowed: 2 or more, to tell bias from noise)")
 
 
 def _lossy_sites(report: Report) -> list[str]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from .compiled.api import session_of_compiled
 from .session import Session
 from .torch_models import check_model
 from .unchanged import unchanged
-from .verification import Verification, compare
+from .verification import Verification, compare, compare_draws
 
 
 def verify(
@@ -23,7 +24,8 @@ def verify(
     Gradients, buffers, training flags and random states are afterwards what they were.
 
     Args:
-        model: whose parameters are looked at.
+        model: whose parameters are looked at. One that ``actzip.compile`` gave is compared with itself as it was before,
+            without sites: each alone would be another graph.
         batch: a function without arguments that runs forward and gives the loss; or the input, or a tuple or mapping of
             inputs, of ``model``, whose outputs are then squared and averaged.
         draws: seeds to average over; 2 or more.
@@ -54,6 +56,11 @@ def verify(
             found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
         return [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters.values(), found)]
 
+    if (compiled := session_of_compiled(model)) is not None:
+        with torch.compiler.set_stance("force_eager"):
+            exact = gradients()
+        names = [name.removeprefix("_orig_mod.") for name in parameters]
+        return compare_draws(exact, gradients, names, compiled.report, draws=draws, double=torch.Tensor.double, dot=_dot)
     return compare(gradients, lambda **more: Session(model, **options, **more), list(parameters), draws=draws,
                    by_site=by_site, double=torch.Tensor.double, dot=_dot)
 

@@ -20,6 +20,14 @@ Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream,
   return state_->keep(site, tensor, stream, memory, source);
 }
 
+Decision Session::decide(const SavedTensor& tensor, std::span<const SavedFor> savers) {
+  return state_->decide_for_all(tensor, savers);
+}
+
+void Session::note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept) {
+  state_->note(site, tensor, kept);
+}
+
 bool Session::is_guarded() const { return state_->is_guarded(); }
 
 void Session::note_look(SiteId site, bool spoils_gradient) { state_->note_look(site, spoils_gradient); }

@@ -61,6 +61,11 @@ ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream, std::int64
   return keys;
 }
 
+Want with_plane(Want want) {
+  if (auto* rotated = std::get_if<Rotated>(&want.spec)) rotated->mask_plane = true;
+  return want;
+}
+
 bool serves(const Want& have, const Want& want) {
   if (want.how == Keep::shape_only || want.how == Keep::recomputed || have.how == Keep::as_is) return true;
   if (want.how == Keep::as_is || have.how != Keep::encoded) return false;

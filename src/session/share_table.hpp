@@ -40,6 +40,9 @@ struct Want {
 /// Whether what is kept as `have` gives a saver at least what `want` would have given.
 bool serves(const Want& have, const Want& want);
 
+/// Values after a ReLU, with the mask plane that serves the ReLU too.
+Want with_plane(Want want);
+
 struct Found {
   std::shared_ptr<const Blob> blob;  ///< null if nothing kept serves
   Site* weaker = nullptr;            ///< else: a site that keeps the same memory, but not what is asked for

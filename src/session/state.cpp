@@ -27,12 +27,6 @@ std::size_t tensor_bytes(const SavedTensor& tensor) {
   return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
 }
 
-/// Values after a ReLU, with the mask plane that serves the ReLU too.
-Want with_plane(Want want) {
-  if (auto* rotated = std::get_if<Rotated>(&want.spec)) rotated->mask_plane = true;
-  return want;
-}
-
 /// After a ReLU a mask plane makes half of the elements exact, and the rest lie in half the range: without it, it takes
 /// a bit more to be as faithful (2 bits with a plane: 0.045 of squared error; 3 bits without: 0.035).
 Want without_plane(Want want) {

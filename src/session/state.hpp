@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -128,6 +129,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool adapts() const { return adaptation_.is_on(); }
   [[nodiscard]] std::int64_t saves() const { return saves_; }
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source);
+  actzip::Decision decide_for_all(const SavedTensor& tensor, std::span<const SavedFor> savers);
+  void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
   Report report();
   std::string save();
   void load(std::string_view text);

@@ -17,6 +17,7 @@
 #include "actzip/torch_parts.hpp"
 #include "base/backward.hpp"
 #include "function_names.hpp"
+#include "graphs.hpp"
 #include "hooks/engine.hpp"
 #include "layers.hpp"
 #include "operators/function_table.hpp"
@@ -218,6 +219,7 @@ PYBIND11_MODULE(_C, module) {
       "use_of", [](const std::string& schema, const std::string& slot) { return to_string(schema_use(schema, slot)); },
       py::arg("schema"), py::arg("slot"));
   module.def("register_operator", &register_operator, py::arg("name"), py::arg("slots"));
+  bind_graphs(module);
   bind_layers(module);
   actzip::python::bind_reports(module);
 }

@@ -20,6 +20,12 @@ void after_backward(std::function<void()> check) {
   ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(check));
 }
 
+void refuse_compiled_autograd() {
+  TORCH_CHECK(false,
+              "actzip: compiled autograd cannot trace the backward of a step whose forward ran in a session (allowed: "
+              "backward without compiled autograd; or actzip.compile(model) in place of the session)");
+}
+
 void forget_exception() {
   if (auto* const forget = g_forget.load(std::memory_order_acquire)) forget();
 }

@@ -9,6 +9,9 @@ namespace actzip::torch {
 /// any. What it throws, backward throws.
 void after_backward(std::function<void()> check);
 
+/// For what stands in the graph of a step and cannot be traced: throws, and says what to write.
+[[noreturn]] void refuse_compiled_autograd();
+
 /// After an exception was caught that nobody is to hear of.
 void forget_exception();
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actzip/torch.hpp"
+#include "base/backward.hpp"
 #include "encoded/encoded_tensor.hpp"
 #include "observe/running_operators.hpp"
 
@@ -31,6 +32,10 @@ class Hooks final : public SavedVariableHooks {
     session_.reset();
   }
   at::Tensor call_unpack_hook() override { return for_current_node(packed_.settled()); }
+  /// Compiled autograd asks for functions of Python's, to trace them.
+  std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data() const override {
+    refuse_compiled_autograd();
+  }
 
  private:
   std::shared_ptr<SessionImpl> session_;  ///< until it has packed: a session may be gone before backward

@@ -40,6 +40,9 @@ class GuardHook final : public FunctionPostHook {
     guard_->hear(*node_, std::exchange(witnesses_, {}), outputs, inputs);
     return outputs;
   }
+  void compiled_args(::torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
+    refuse_compiled_autograd();
+  }
 
  private:
   std::shared_ptr<GradientGuard> guard_;

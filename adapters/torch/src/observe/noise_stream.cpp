@@ -51,6 +51,9 @@ class Hook final : public FunctionPostHook {
     stream_->pass(*node_, outputs, inputs);
     return outputs;
   }
+  void compiled_args(::torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
+    refuse_compiled_autograd();
+  }
 
  private:
   std::shared_ptr<NoiseStream> stream_;

@@ -168,8 +168,10 @@ constinit const std::array kRows = {
                 .facts = facts::exponent,
                 .nodes = "PowBackward0",
                 .encoded_backward = "pow.Tensor_Scalar"},
-    OperatorRow{.names = "tanh tanh_ sigmoid sigmoid_", .slots = {{{"*", Use::bounded_result}}}},
-    OperatorRow{.names = "_log_softmax", .slots = {{{"*", Use::log_probabilities}}}},
+    // Compiled graphs may save what an operator was given, and compute its result again; eager never does.
+    OperatorRow{.names = "tanh sigmoid", .slots = {{{"self", Use::slope_input}, {"*", Use::bounded_result}}}},
+    OperatorRow{.names = "tanh_ sigmoid_", .slots = {{{"*", Use::bounded_result}}}},
+    OperatorRow{.names = "_log_softmax", .slots = {{{"result", Use::log_probabilities}}}},
     OperatorRow{.names = "logsumexp logaddexp logaddexp2", .slots = {{{"*", Use::log_sum}}}},
     OperatorRow{
         .names = "div div_", .slots = {{{"*", Use::quotient}}}, .nodes = "DivBackward0", .passes_on = PassesOn::scaled},
@@ -181,8 +183,8 @@ constinit const std::array kRows = {
                 .slots = {{{"*", Use::exponential_result}}},
                 .nodes = "NormBackward0 NormBackward1",
                 .passes_on = PassesOn::arithmetic},
-    OperatorRow{.names = "exp exp_ exp2 expm1 rsqrt rsqrt_ reciprocal reciprocal_ linalg_vector_norm",
-                .slots = {{{"*", Use::exponential_result}}}},
+    OperatorRow{.names = "exp exp2 expm1 rsqrt reciprocal", .slots = {{{"result", Use::exponential_result}}}},
+    OperatorRow{.names = "exp_ rsqrt_ reciprocal_ linalg_vector_norm", .slots = {{{"*", Use::exponential_result}}}},
     OperatorRow{.names = "max min amax amin aminmax maximum minimum fmax fmin median nanmedian kthvalue mode abs abs_ "
                          "copysign scatter_reduce scatter_reduce_ index_reduce index_reduce_ segment_reduce remainder "
                          "remainder_ fmod fmod_ rrelu_with_noise* _cdist_forward _pdist_forward",

@@ -1,0 +1,11 @@
+// Compiled graphs: the policy for what they save, and the sessions that report it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace actzip::torch {
+
+/// Also registers the operators that such graphs call.
+void bind_graphs(pybind11::module_& module);
+
+}  // namespace actzip::torch

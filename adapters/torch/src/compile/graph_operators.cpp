@@ -1,0 +1,140 @@
+// actzip's codecs as operators of torch's dispatcher, for compiled graphs. The bytes are those of docs/format.md.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "actzip/codec.hpp"
+#include "actzip/error.hpp"
+#include "base/convert.hpp"
+#include "base/memory.hpp"
+#include "compile/graph_sessions.hpp"
+#include "compile/running_graph.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+using GraphSessionPtr = std::shared_ptr<GraphSession>;
+
+struct DefaultSessions {
+  std::mutex mutex;
+  std::unordered_map<std::string, GraphSessionPtr> by_options;
+};
+
+DefaultSessions& default_sessions() {
+  static auto* sessions = new DefaultSessions;
+  return *sessions;
+}
+
+std::atomic<std::uint64_t> g_decoded{0};
+thread_local GraphSessionPtr t_current;
+thread_local RunningGraph t_running;
+
+GraphSessionPtr session_for(std::string_view options) {
+  if (t_current && t_current->options() == options) return t_current;
+  DefaultSessions& sessions = default_sessions();
+  const std::lock_guard lock(sessions.mutex);
+  const auto found = sessions.by_options.find(std::string(options));
+  TORCH_CHECK(found != sessions.by_options.end(),
+              "actzip: a compiled graph runs whose options this process does not know: ", options,
+              " (allowed: graphs of actzip.compile() and actzip.compile_options())");
+  return found->second;
+}
+
+Seed seed_at(const at::Tensor& seeds, std::int64_t line) {
+  return Seed::at(reinterpret_cast<const std::uint64_t*>(seeds.const_data_ptr<std::int64_t>()) + line);
+}
+
+DType dtype_of(c10::ScalarType type) {
+  const auto dtype = to_dtype(type);
+  TORCH_CHECK(dtype, "actzip: no codec takes ", type);
+  return *dtype;
+}
+
+at::Tensor begin(c10::string_view options, c10::string_view sites, at::Device device) {
+  return session_for({options.data(), options.size()})->begin_graph({sites.data(), sites.size()}, device);
+}
+
+at::Tensor encode_tensor(const at::Tensor& tensor, c10::string_view codec, std::int64_t segments,
+                         const at::Tensor& seeds, std::int64_t line) {
+  const CodecSpec spec = parse_spec({codec.data(), codec.size()});
+  const DType dtype = dtype_of(tensor.scalar_type());
+  const Shape shape = to_shape(tensor);
+  const auto guard = c10::OptionalDeviceGuard(tensor.is_cuda() ? std::optional(tensor.device()) : std::nullopt);
+  const Stream stream = current_stream(tensor.device());
+  const std::size_t size = encoded_bytes(spec, dtype, shape, {.count = segments});
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(size)}, tensor.options().dtype(at::kByte));
+  encode(spec, {tensor.const_data_ptr(), dtype, shape, stream.device()},
+         {static_cast<std::byte*>(bytes.mutable_data_ptr()), size, stream.device()}, seed_at(seeds, line), stream,
+         {.count = segments});
+  if (t_running.session && t_running.seeds == seeds.const_data_ptr()) {
+    t_running.session->note_encoded(line, tensor, size);
+  }
+  return bytes;
+}
+
+at::Tensor decode_tensor(const at::Tensor& bytes, c10::string_view codec, std::int64_t segments,
+                         const at::Tensor& seeds, std::int64_t line, at::IntArrayRef size, at::IntArrayRef stride,
+                         at::ScalarType type) {
+  const auto guard = c10::OptionalDeviceGuard(bytes.is_cuda() ? std::optional(bytes.device()) : std::nullopt);
+  const Stream stream = current_stream(bytes.device());
+  at::Tensor tensor = at::empty_strided(size, stride, bytes.options().dtype(type));
+  decode(
+      parse_spec({codec.data(), codec.size()}),
+      {static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel()), stream.device()},
+      {tensor.mutable_data_ptr(), dtype_of(type), to_shape(tensor), stream.device()}, seed_at(seeds, line), stream,
+      {.count = segments});
+  ++g_decoded;
+  return tensor;
+}
+
+}  // namespace
+
+const RunningGraph& running_graph() { return t_running; }
+
+void set_running_graph(RunningGraph graph) { t_running = std::move(graph); }
+
+std::uint64_t backwards_of_graphs() { return g_decoded; }
+
+void set_default_graph_session(const GraphSessionPtr& session) {
+  DefaultSessions& sessions = default_sessions();
+  const std::lock_guard lock(sessions.mutex);
+  sessions.by_options[session->options()] = session;
+}
+
+GraphSessionPtr exchange_current_graph_session(GraphSessionPtr session) {
+  return std::exchange(t_current, std::move(session));
+}
+
+/// With needs_fixed_stride_order, Inductor hands over what has the strides that the graph was traced with: another
+/// order of memory would be decoded into the wrong places.
+void register_graph_operators() {
+  static const bool registered = [] {
+    auto* library = new ::torch::Library(::torch::Library::DEF, "actzip", std::nullopt, __FILE__, __LINE__);
+    const std::vector<at::Tag> fixed{at::Tag::needs_fixed_stride_order, at::Tag::pt2_compliant_tag};
+    library->def("begin(str options, str sites, Device device) -> Tensor",
+                 {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
+    library->def("encode(Tensor tensor, str codec, SymInt segments, Tensor seeds, int line) -> Tensor", fixed);
+    library->def(
+        "decode(Tensor bytes, str codec, SymInt segments, Tensor seeds, int line, SymInt[] size, SymInt[] stride, "
+        "ScalarType dtype) -> Tensor",
+        fixed);
+    for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
+      auto* kernels = new ::torch::Library(::torch::Library::IMPL, "actzip", key, __FILE__, __LINE__);
+      kernels->impl("encode", &encode_tensor);
+      kernels->impl("decode", &decode_tensor);
+    }
+    auto* common = new ::torch::Library(::torch::Library::IMPL, "actzip", c10::DispatchKey::CompositeExplicitAutograd,
+                                        __FILE__, __LINE__);
+    common->impl("begin", &begin);
+    return true;  // libraries are never destroyed, as torch's own
+  }();
+  (void)registered;
+}
+
+}  // namespace actzip::torch

@@ -1,0 +1,46 @@
+// The policy for a tensor that a compiled graph saves: the table's rows and the session's choice, asked with shapes.
+#pragma once
+
+#include <c10/core/TensorImpl.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "actzip/session.hpp"
+
+namespace actzip::torch {
+
+using GraphShape = std::vector<std::int64_t>;
+
+/// Whom a graph saves a tensor for: a call of an operator, as far as the graph still knows it.
+struct GraphSaver {
+  std::string module;
+  std::string schema;  ///< "aten::addmm"
+  std::string slot;
+  int position = 0;                ///< of the slot: see SlotCode
+  std::vector<GraphShape> shapes;  ///< of the arguments; empty where one is no tensor, or not known
+  std::vector<double> numbers;     ///< 0 where an argument is no number
+  bool meets_parameter = false;
+  bool meets_itself = false;
+  bool recomputable = false;
+  bool after_model = false;
+};
+
+struct GraphTensor {
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+/// What is to be kept of a tensor that serves all of these.
+struct GraphDecision {
+  Decision decision;
+  std::string op;  ///< of the most demanding saver, as reports have it: "addmm"
+  std::string slot;
+  std::string module;
+  Use use = Use::unknown;
+};
+GraphDecision decide_for_graph(actzip::Session& session, const GraphTensor& tensor, std::span<const GraphSaver> savers);
+
+}  // namespace actzip::torch

@@ -1,0 +1,205 @@
+#include "compile/graph_sessions.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "actzip/error.hpp"
+#include "base/convert.hpp"
+#include "compile/running_graph.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15ULL;
+
+/// So that sessions with neighbouring seeds share no signs.
+std::uint64_t spread_seed(std::uint64_t x) {
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31U);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+[[noreturn]] void refuse(std::string_view what, std::string_view text) {
+  throw Error(ErrorCode::invalid_state, "compiled graph: '" + std::string(text) + "' is no " + std::string(what));
+}
+
+/// The value of an enumeration whose text is `text`; its values are all the numbers below `count`.
+template <class Value>
+Value parse_value(std::string_view text, int count, std::string_view what) {
+  for (int i = 0; i < count; ++i) {
+    if (to_string(static_cast<Value>(i)) == text) return static_cast<Value>(i);
+  }
+  refuse(what, text);
+}
+
+template <class Number>
+Number parse_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  if (text.empty() || std::from_chars(text.data(), end, number).ptr != end) refuse("number", text);
+  return number;
+}
+
+Shape parse_shape(std::string_view text) {
+  Shape shape;
+  if (text.empty()) return shape;
+  const auto sizes = split(text, 'x');
+  if (sizes.size() > kMaxRank) refuse("shape", text);
+  shape.rank = static_cast<int>(sizes.size());
+  for (std::size_t d = 0; d < sizes.size(); ++d) shape.sizes[d] = parse_number<std::int64_t>(sizes[d]);
+  std::int64_t stride = 1;
+  for (int d = shape.rank - 1; d >= 0; --d) {
+    const auto at = static_cast<std::size_t>(d);
+    shape.strides[at] = stride;
+    stride *= shape.sizes[at];
+  }
+  return shape;
+}
+
+GraphSite parse_graph_site(std::string_view line) {
+  constexpr std::size_t kFields = 12;
+  constexpr int kKinds = static_cast<int>(SiteKind::encoded) + 1;
+  constexpr int kCauses = static_cast<int>(Cause::guard) + 1;
+  const auto fields = split(line, '\t');
+  if (fields.size() != kFields) refuse("description of a saved tensor", line);
+  const auto use = parse_use(fields[3]);
+  if (!use) refuse("use", fields[3]);
+  return {.module = std::string(fields[0]),
+          .op = std::string(fields[1]),
+          .slot = std::string(fields[2]),
+          .use = *use,
+          .kind = parse_value<SiteKind>(fields[4], kKinds, "kind of site"),
+          .spec = parse_spec(fields[5]),
+          .cause = parse_value<Cause>(fields[6], kCauses, "cause"),
+          .dtype = parse_dtype(std::string(fields[7])),
+          .shape = parse_shape(fields[8]),
+          .before = parse_number<std::size_t>(fields[9]),
+          .after = parse_number<std::size_t>(fields[10]),
+          .reason = std::string(fields[11])};
+}
+
+/// Parsed once for each text; never forgotten, because reports refer to their reasons.
+const std::vector<GraphSite>& graph_sites(const std::string& text) {
+  static auto* mutex = new std::mutex;
+  static auto* known = new std::unordered_map<std::string, std::vector<GraphSite>>;
+  const std::lock_guard lock(*mutex);
+  if (const auto found = known->find(text); found != known->end()) return found->second;
+  return known->emplace(text, parse_graph_sites(text)).first->second;
+}
+
+bool same_sizes(const Shape& a, const Shape& b) {
+  return a.rank == b.rank && std::equal(a.sizes.begin(), a.sizes.begin() + a.rank, b.sizes.begin());
+}
+
+bool is_in_backward() {
+  constexpr int kNoBackward = -1;
+  return ::torch::autograd::get_current_graph_task_id() != kNoBackward;
+}
+
+int key_of(c10::Device device) { return device.is_cuda() ? device.index() : -1; }
+
+}  // namespace
+
+std::vector<GraphSite> parse_graph_sites(std::string_view text) {
+  std::vector<GraphSite> sites;
+  if (text.empty()) return sites;
+  for (const std::string_view line : split(text, '\n')) sites.push_back(parse_graph_site(line));
+  return sites;
+}
+
+void GraphSession::begin_step() {
+  const std::lock_guard lock(mutex_);
+  has_begun_ = true;
+  backward_seen_ = backwards_of_graphs();
+  repetitions_.clear();
+  session_.begin_step();
+}
+
+/// What a checkpoint computes again belongs to the step whose backward runs.
+bool GraphSession::begins_step() {
+  const std::lock_guard lock(mutex_);
+  return !has_begun_ || (!is_in_backward() && backwards_of_graphs() != backward_seen_);
+}
+
+at::Tensor GraphSession::begin_graph(const std::string& text, c10::Device device) {
+  const std::vector<GraphSite>& lines = graph_sites(text);
+  if (begins_step()) begin_step();
+  RunningGraph graph{.session = shared_from_this(), .lines = &lines};
+  for (const GraphSite& site : lines) {
+    graph.sites.push_back(next_site(site));
+    note(graph.sites.back(), site, site.shape, site.before, site.after);
+  }
+  at::Tensor seeds = next_seeds(std::max<std::int64_t>(1, static_cast<std::int64_t>(lines.size())), device);
+  graph.seeds = seeds.const_data_ptr();
+  set_running_graph(std::move(graph));
+  return seeds;
+}
+
+void GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes) {
+  const RunningGraph& graph = running_graph();
+  const auto at = static_cast<std::size_t>(line);
+  if (at >= graph.sites.size()) return;
+  const GraphSite& site = (*graph.lines)[at];
+  const Shape shape = to_shape(tensor);
+  if (same_sizes(shape, site.shape)) return;
+  note(graph.sites[at], site, shape, site.before == 0 ? 0 : tensor.nbytes(), bytes);
+}
+
+/// Blocks that share a graph save at sites of one name, so they are told apart by their order.
+SiteId GraphSession::next_site(const GraphSite& site) {
+  const std::string name = site.module + ": " + site.op + '.' + site.slot;
+  const std::lock_guard lock(mutex_);
+  return session_.site({site.module, site.op, site.slot, repetitions_[name]++, site.use});
+}
+
+void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, std::size_t before, std::size_t after) {
+  SavedTensor saved;
+  saved.view.dtype = site.dtype;
+  saved.view.shape = shape;
+  saved.bytes = before;
+  session_.note(id, saved,
+                {.kind = site.kind, .spec = site.spec, .bytes = after, .reason = site.reason, .cause = site.cause});
+}
+
+void GraphSession::prepare(c10::Device device) {
+  const std::lock_guard lock(mutex_);
+  counter(device);
+}
+
+/// Requires the mutex. Bumped where the graph runs, so that a replay of a CUDA graph bumps it as well.
+at::Tensor& GraphSession::counter(c10::Device device) {
+  at::Tensor& counter = counters_[key_of(device)];
+  if (!counter.defined()) {
+    counter = at::zeros({1}, at::TensorOptions(device).dtype(at::kLong));
+    counter.fill_(static_cast<std::int64_t>(spread_seed(seed_ * 0xD1342543DE82EF95ULL)));
+  }
+  return counter;
+}
+
+/// Multiples of an odd number: the codecs hash all their bits. None comes twice; torch's generators are not asked.
+at::Tensor GraphSession::next_seeds(std::int64_t count, c10::Device device) {
+  const std::lock_guard lock(mutex_);
+  at::Tensor& last = counter(device);
+  at::Tensor seeds = at::arange(1, count + 1, last.options());
+  seeds.mul_(static_cast<std::int64_t>(kSeedStep)).add_(last);
+  last.add_(static_cast<std::int64_t>(kSeedStep * static_cast<std::uint64_t>(count)));
+  return seeds;
+}
+
+}  // namespace actzip::torch

@@ -1,0 +1,29 @@
+// What the operators of one compiled graph know of each other while it runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "actzip/session.hpp"
+
+namespace actzip::torch {
+
+class GraphSession;
+struct GraphSite;
+
+/// The graph whose forward began last on this thread.
+struct RunningGraph {
+  std::shared_ptr<GraphSession> session = {};
+  const std::vector<GraphSite>* lines = nullptr;
+  std::vector<SiteId> sites = {};  ///< of its lines, in this run
+  const void* seeds = nullptr;     ///< by which its operators know it
+};
+
+const RunningGraph& running_graph();
+void set_running_graph(RunningGraph graph);
+
+/// How many tensors were decoded, of all graphs: a step begins where that has changed.
+std::uint64_t backwards_of_graphs();
+
+}  // namespace actzip::torch

@@ -1,0 +1,5 @@
+"""torch.compile with few bits between forward and backward."""
+
+from .api import CompiledSession, compile, compile_options, compiled_session
+
+__all__ = ["CompiledSession", "compile", "compile_options", "compiled_session"]

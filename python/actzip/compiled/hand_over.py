@@ -1,0 +1,53 @@
+"""Where eager sessions meet compiled models: hand over, or say what to write."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import torch
+
+from .api import CompiledSession, has_default_sessions, is_running, session_of_compiled
+
+_WRITE = "write actzip.compile(model) in place of torch.compile(model): see docs/compile.md"
+
+
+def is_compiled(model: torch.nn.Module) -> bool:
+    """Whether torch.compile gave it."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # not there: nothing was compiled
+    return dynamo is not None and isinstance(model, dynamo.OptimizedModule)
+
+
+def hand_over(model: torch.nn.Module, options: dict[str, Any]) -> CompiledSession | None:
+    """The session of a model that was compiled with actzip; None, perhaps after a warning, for any other."""
+    session = session_of_compiled(model)
+    if session is None:
+        if is_compiled(model):
+            warnings.warn("actzip: compress() was given a compiled model; sessions cannot look into its graphs, which keep "
+                          f"what they keep without actzip. To compress them, {_WRITE}", stacklevel=3)
+        return None
+    other = {name: value for name, value in options.items() if session.options.get(name) != value}
+    if other:
+        raise TypeError(f"actzip: compress() of a model that was compiled without {other} (allowed: the same options in "
+                        "actzip.compile(model, ...))")
+    return session
+
+
+def refuse_compiled(model: torch.nn.Module) -> None:
+    """For attach(), whose hooks would stand around a graph that they cannot look into."""
+    if session_of_compiled(model) is not None:
+        raise TypeError("actzip: attach() of a model that actzip.compile() gave, which is compressed already (allowed: "
+                        "actzip.session_of(model).report())")
+    if is_compiled(model):
+        warnings.warn("actzip: attach() was given a compiled model; sessions cannot look into its graphs. To compress "
+                      f"them, {_WRITE}", stacklevel=3)
+
+
+@torch.compiler.assume_constant_result
+def warn_of_converted() -> bool:
+    """Called while torch.compile traces a converted model. Gives a value because the tracer wants one."""
+    if not is_running() and not has_default_sessions():
+        warnings.warn("actzip: a converted model is compiled; in compiled graphs its layers are torch's own, and nothing "
+                      f"is compressed. To compress the graphs, {_WRITE}", stacklevel=2)
+    return True

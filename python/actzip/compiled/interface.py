@@ -1,0 +1,120 @@
+"""The two graphs of a compiled function, and what the one hands to the other.
+
+Forward gives its own outputs, then tensors, then symbols; backward takes the symbols, then the tensors, then gradients.
+What is handed over is matched by position: states of generators have different names in the two.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from .nodes import is_symbol, is_tensor, value_of
+
+
+class UnknownShape(Exception):
+    """A size that backward cannot compute from the symbols it has."""
+
+
+class Interface:
+    """What forward hands to backward; ``close()`` writes the changed outputs."""
+
+    def __init__(self, forward: Graph, backward: Graph, outputs: int) -> None:
+        self.forward, self.backward = forward, backward
+        given = list(forward.output_node().args[0])
+        self._own, handed = given[:outputs], given[outputs:]
+        inputs = backward.find_nodes(op="placeholder")
+        tensors = [node for node in handed if is_tensor(node)]
+        symbols = [node for node in handed if is_symbol(node)]
+        #: Inputs of backward by what they are in forward; both in the order in which they are handed over.
+        self.tensors = dict(zip(tensors, (node for node in inputs if is_tensor(node))))
+        self._symbols = dict(zip(symbols, (node for node in inputs if is_symbol(node))))
+        #: Objects of other kinds have places of their own, which nobody may move.
+        self.is_plain = len(tensors) + len(symbols) == len(handed) and len(set(handed)) == len(handed)
+        self._new: dict[Node, Node] = {}
+        self._sizes = {node.meta["val"].node.expr: node for node in self._symbols.values()}
+        self.fake_mode = next(node.meta["val"].fake_mode for node in forward.nodes if is_tensor(node))
+
+    def call(self, graph: Graph, target: Callable, arguments: tuple, name: str, named: dict | None = None) -> Node:
+        """A node, at the graph's insertion point, that knows what it gives."""
+        node = graph.call_function(target, arguments, named or {})
+        node._rename(name)
+        with self.fake_mode:
+            node.meta["val"] = target(*torch.fx.node.map_aggregate(arguments, value_of),
+                                      **torch.fx.node.map_aggregate(named or {}, value_of))
+        return node
+
+    def hand_over(self, node: Node) -> Node:
+        """One more tensor, before all others: what is not checked for writes stays at their end."""
+        with self.backward.inserting_before(self._first_tensor()):
+            reader = self.backward.placeholder(node.name)
+        reader.meta["val"] = node.meta["val"]
+        self._new[node] = reader
+        return reader
+
+    def keep_back(self, node: Node) -> None:
+        """It is not handed over any more; nobody may read it in backward."""
+        self.backward.erase_node(self.tensors.pop(node))
+
+    def drop_unread(self) -> None:
+        self.backward.eliminate_dead_code()
+        for node in [node for node, reader in self.tensors.items() if not reader.users]:
+            self.keep_back(node)
+        for node in [node for node, reader in self._new.items() if not reader.users]:
+            self.backward.erase_node(self._new.pop(node))
+
+    def size(self, size: Any) -> Any:
+        """A size as backward computes it: a number, or a node."""
+        return size if isinstance(size, int) else self._expression(size.node.expr)
+
+    def _expression(self, expression: Any) -> Any:
+        if expression.is_Integer:
+            return int(expression)
+        if expression in self._sizes:
+            return self._sizes[expression]
+        if expression.is_Symbol:
+            node = self._new_symbol(expression)
+        elif expression.is_Mul or expression.is_Add:
+            node = self._combination(operator.mul if expression.is_Mul else operator.add, expression.args)
+        else:
+            raise UnknownShape(str(expression))
+        self._sizes[expression] = node
+        return node
+
+    def _combination(self, function: Callable, parts: tuple) -> Node:
+        total, *others = (self._expression(part) for part in parts)
+        for other in others:
+            with self.backward.inserting_before(self._first_call()):
+                node = self.backward.call_function(function, (total, other))
+            node.meta["val"] = function(value_of(total), value_of(other))
+            total = node
+        return total
+
+    def _new_symbol(self, symbol: Any) -> Node:
+        found = next((node for node in self.forward.nodes
+                      if is_symbol(node) and node.meta["val"].node.expr == symbol), None)
+        if found is None:
+            raise UnknownShape(str(symbol))
+        with self.backward.inserting_before(next(iter(self.backward.nodes))):
+            reader = self.backward.placeholder(found.name)
+        reader.meta["val"] = found.meta["val"]
+        self._symbols = {found: reader, **self._symbols}
+        return reader
+
+    def _first_tensor(self) -> Node:
+        return next(node for node in self.backward.nodes if node.op == "placeholder" and is_tensor(node))
+
+    def _first_call(self) -> Node:
+        computed = set(self._sizes.values())
+        return next(node for node in self.backward.nodes if node.op != "placeholder" and node not in computed)
+
+    def close(self) -> None:
+        newest_first = list(reversed(self._new))
+        outputs = (*self._own, *newest_first, *self.tensors, *self._symbols)
+        output = self.forward.output_node()
+        output.args = (outputs,)
+        output.meta.pop("desc", None)  # one for each output, which they are not any more

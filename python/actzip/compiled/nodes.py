@@ -1,0 +1,136 @@
+"""Nodes of fx graphs: whose they are, what they compute, where they stand."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable
+
+import torch
+from torch.fx import Graph, Node
+
+#: They give the same elements, perhaps in another order, type or number.
+VIEWS = frozenset({
+    "view", "_unsafe_view", "reshape", "permute", "t", "transpose", "squeeze", "unsqueeze", "expand", "select", "slice",
+    "split", "split_with_sizes", "unbind", "alias", "detach", "clone", "as_strided", "_to_copy", "convert_element_type",
+    "getitem", "_reshape_alias", "contiguous",
+})
+#: An error passes through them as it is: no gradient is taken at what they read.
+LINEAR = VIEWS | {"add", "sub", "rsub", "neg", "cat", "sum", "mean", "where", "constant_pad_nd", "roll", "flip", "relu",
+                  "index", "index_select", "gather", "stack", "narrow", "chunk"}
+#: The same beside a number.
+SCALED = frozenset({"mul", "div"})
+
+NAMES = {
+    torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.bool: "bool",
+    torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+}
+
+
+def is_tensor(node: object) -> bool:
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def is_symbol(node: object) -> bool:
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.SymInt)
+
+
+def schema_name(node: Node) -> str:
+    """Of the operator that it was before it was decomposed: ``aten::native_layer_norm``."""
+    target = node.meta.get("original_aten") or node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name
+    return getattr(target, "__name__", str(target))
+
+
+def own_name(node: Node) -> str:
+    """Of the operator that it is now, without its library: ``mul``."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.split("::")[-1]
+    return "getitem" if node.target is operator.getitem else getattr(node.target, "__name__", str(node.target))
+
+
+def is_decomposed(node: Node) -> bool:
+    original = node.meta.get("original_aten")
+    return original is not None and str(original) != str(node.target)  # the one in the meta may be a copy
+
+
+def is_view(node: Node) -> bool:
+    return node.op == "call_function" and own_name(node) in VIEWS
+
+
+def is_linear(node: Node) -> bool:
+    """Also before it was decomposed: a difference inside of a norm is the norm's."""
+    if node.op != "call_function" or (is_decomposed(node) and schema_name(node).split("::")[-1] not in LINEAR):
+        return False
+    name = own_name(node)
+    return name in LINEAR or (name in SCALED and sum(isinstance(argument, Node) for argument in node.args) == 1)
+
+
+def is_backward(node: Node) -> bool:
+    return node.meta.get("partitioner_tag") == "is_backward"
+
+
+def base_of(node: Node) -> Node:
+    """What a chain of views looks at."""
+    while is_view(node) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def without_aliases(node: Node | None) -> Node | None:
+    """What it is another name of."""
+    while node is not None and node.op == "call_function" and own_name(node) in ("alias", "detach"):
+        node = node.args[0]
+    return node
+
+
+def module_of(node: Node) -> str:
+    """The path of the module that a node belongs to, as ``named_modules`` has it."""
+    stack = node.meta.get("fwd_nn_module_stack") or node.meta.get("nn_module_stack") or {}
+    path = next((entry[0] for entry in reversed(list(stack.values()))), "")
+    path = re.sub(r"^[LG]\['\w+'\]\.?", "", path).replace("_orig_mod.", "")
+    path = re.sub(r"\._modules\['([^']+)'\]", r".\1", path)
+    return re.sub(r"\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", path).lstrip(".")
+
+
+def size_hint(size: int | torch.SymInt) -> int:
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    return 1 if hint is None else int(hint)
+
+
+def shape_hint(value: torch.Tensor) -> list[int]:
+    return [size_hint(size) for size in value.shape]
+
+
+def stride_hint(value: torch.Tensor) -> list[int]:
+    return [size_hint(stride) for stride in value.stride()]
+
+
+def elements(value: torch.Tensor) -> int:
+    count = 1
+    for size in shape_hint(value):
+        count *= size
+    return count
+
+
+def depends_on_data(graph: Graph, fixed: set[Node]) -> set[Node]:
+    """What is computed from inputs that are not fixed: tables, masks of positions and casts of parameters are not."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        is_input = node.op == "placeholder" and node not in fixed and is_tensor(node)
+        if is_input or any(source in found for source in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def first_of(nodes: Iterable[Node], graph: Graph) -> Node:
+    """The one that stands first in the graph."""
+    wanted = set(nodes)
+    return next(node for node in graph.nodes if node in wanted)
+
+
+def value_of(argument: object) -> object:
+    return argument.meta["val"] if isinstance(argument, Node) else argument

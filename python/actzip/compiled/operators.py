@@ -1,0 +1,53 @@
+"""What torch.compile has to know of actzip's operators: the shape of what they give."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _C
+from .nodes import NAMES
+
+
+def _up(count: torch.types.IntLikeType, unit: int) -> torch.types.IntLikeType:
+    return (count + unit - 1) // unit * unit
+
+
+def encoded_bytes(codec: str, dtype: torch.dtype, elems: torch.types.IntLikeType,
+                  segments: torch.types.IntLikeType) -> torch.types.IntLikeType:
+    """Bytes of an encoding: the core's own answer, or, where a size is a symbol, the same formula (docs/format.md)."""
+    if isinstance(elems, int) and isinstance(segments, int):
+        return _C.encoded_bytes(codec, NAMES[dtype], elems, segments)
+    name, *words = codec.split(":")
+    if name == "mask":
+        return _up(_up(elems, 32) // 8, 16)
+    if name == "cast":
+        return _up(_up(2 * elems, 4), 16)
+    if name not in ("rotated", "affine"):
+        raise ValueError(f"actzip: no formula for the size of {codec}")
+    bits = int(words[0])
+    group = next((int(word.removeprefix("group=")) for word in words if word.startswith("group=")), 256)
+    length = elems // segments
+    groups = _up(length, group) // group
+    run = groups * group if name == "rotated" else length
+    total = _up((8 if "stats=f32" in words else 4) * segments * groups, 16)
+    total += _up(segments * (_up(run * bits, 32) // 32) * 4, 16)
+    return total + _up(segments * (_up(length, 32) // 32) * 4, 16) if "mask" in words else total
+
+
+@torch.library.register_fake("actzip::begin")
+def _begin(options: str, sites: str, device: torch.device) -> torch.Tensor:
+    return torch.empty((max(1, len(sites.split("\n"))),), dtype=torch.int64, device=device)
+
+
+@torch.library.register_fake("actzip::encode")
+def _encode(tensor: torch.Tensor, codec: str, segments: torch.types.IntLikeType, seeds: torch.Tensor,
+            line: int) -> torch.Tensor:
+    size = encoded_bytes(codec, tensor.dtype, tensor.numel(), segments)
+    return tensor.new_empty((size,), dtype=torch.uint8)
+
+
+@torch.library.register_fake("actzip::decode")
+def _decode(bytes: torch.Tensor, codec: str, segments: torch.types.IntLikeType, seeds: torch.Tensor, line: int,
+            size: list[torch.types.IntLikeType], stride: list[torch.types.IntLikeType],
+            dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=bytes.device)

@@ -1,0 +1,74 @@
+"""How torch.compile splits a graph into forward and backward, with few bits between the two."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _C
+from . import operators  # noqa: F401  (what the compiler has to know of them)
+from .rewrite import Rewrite
+from .torch_parts import CustomPartitionerFn, functorch_config, min_cut_rematerialization_partition
+
+
+@functools.cache
+def revision() -> str:
+    """Changes with everything that decides about a graph: compiled graphs are cached on disk."""
+    digest = hashlib.sha256(Path(_C.__file__).read_bytes())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+class Partitioner(CustomPartitionerFn):
+    """Holds nothing but its options, as text: torch compares, hashes and pickles it as a part of cache keys."""
+
+    def __init__(self, options: str) -> None:
+        self.options = options
+
+    def __reduce__(self) -> tuple:
+        return Partitioner, (self.options,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Partitioner) and self.options == other.options
+
+    def __hash__(self) -> int:
+        return hash(self.options)
+
+    def uuid(self) -> tuple:
+        return ("actzip", _C.version, revision(), self.options)
+
+    def __call__(
+        self, gm: torch.fx.GraphModule, joint_inputs: Sequence[object], **given: Any
+    ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        # Unless it is told otherwise, torch computes nothing again that backward needs in memory as a whole.
+        with functorch_config.patch(ban_recompute_materialized_backward=not json.loads(self.options)["derive"]):
+            forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **given)
+        rewrite = Rewrite(forward.graph, backward.graph, given["num_fwd_outputs"],
+                          given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
+        if rewrite.run():
+            for module in (forward, backward):
+                module.graph.lint()
+                module.recompile()
+        return forward, backward
+
+
+
+@functools.lru_cache(maxsize=16)
+def core_of(options: str) -> _C.Session:
+    """A session that decides for graphs; it never keeps anything."""
+    return make_core(options)
+
+
+def make_core(options: str) -> _C.Session:
+    given = json.loads(options)
+    return _C.Session(
+        preset=given["preset"], bits=given["bits"], min_elems=given["min_numel"], seed=given["seed"], dry=False,
+        only=given["only"], rules=[tuple(rule) for rule in given["rules"]], adapt="", interval=0, use_gradient=False,
+        num_samples=0, codec=given["codec"], max_bits=0, guard=False)

@@ -1,0 +1,379 @@
+"""What compiled graphs save, in few bits: encoded behind its producer, decoded before its first reader."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import warnings
+
+import torch
+from torch.fx import Graph, Node
+
+from .. import _C
+from .interface import Interface, UnknownShape
+from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_tensor, is_view, module_of, own_name,
+                    schema_name, shape_hint, size_hint, stride_hint, without_aliases)
+from .savers import Readers, Saver
+
+AGAIN = "actzip_again"
+MOST_DIMENSIONS = 8
+
+
+@dataclasses.dataclass
+class Line:
+    """One line of the text by which a graph reports what it saves: see GraphSite of the extension."""
+
+    module: str
+    op: str
+    slot: str
+    use: str
+    kind: str
+    codec: str
+    cause: str
+    dtype: str
+    shape: list[int]
+    before: int
+    after: int
+    reason: str
+
+    def __str__(self) -> str:
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return "\t".join("x".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
+
+
+@dataclasses.dataclass
+class Choice:
+    """What is to be kept of a tensor."""
+
+    line: Line
+    segments: torch.types.IntLikeType = 1
+
+    @property
+    def is_encoded(self) -> bool:
+        return self.line.kind == "encoded"
+
+    @property
+    def has_plane(self) -> bool:
+        return self.line.codec.endswith(":mask")
+
+
+@dataclasses.dataclass
+class Code:
+    """How one tensor is encoded, and where its seed is."""
+
+    choice: Choice
+    seeds: Node
+    read_seeds: Node  #: in backward
+    line: int  #: in the graph's text, and of its seed
+
+
+class Rewrite:
+    """Rewrites the two graphs of one compiled function, once."""
+
+    def __init__(self, forward: Graph, backward: Graph, outputs: int, fixed: list[int], options: str,
+                 session: _C.Session) -> None:
+        self._forward, self._backward = forward, backward
+        self._options, self._session = options, session
+        self._between = Interface(forward, backward, outputs)
+        inputs = forward.find_nodes(op="placeholder")
+        self._fixed = {inputs[i] for i in fixed if i < len(inputs)}
+        self._last_input = inputs[-1]
+        self._data = depends_on_data(forward, self._fixed)
+        self._device = self._main_device()
+        self._lines: dict[Node, Line] = {}
+        self._made: set[Node] = set()
+
+    def run(self) -> bool:
+        """Gives whether the graphs were changed."""
+        if not self._between.tensors:
+            return False
+        if not self._between.is_plain:
+            warnings.warn("actzip: a compiled graph hands over to its backward what is neither a tensor nor a size, and is "
+                          "left as it is: nothing of it is compressed", stacklevel=2)
+            return False
+        self._run_attention_again()
+        self._make_masks_in_forward()
+        self._hand_over_results()
+        chosen = self._choose_all()
+        self._encode_all(chosen)
+        self._between.close()
+        return True
+
+    def _main_device(self) -> torch.device:
+        """Seeds are on one device; that of the largest tensor."""
+        values = [node.meta["val"] for node in self._between.tensors]
+        return max(values, key=elements).device if values else torch.device("cpu")
+
+    def _readers(self) -> Readers:
+        saved = {reader: node for node, reader in self._between.tensors.items()}
+        return Readers(self._forward, self._backward, saved, self._fixed)
+
+    # Attention
+
+    def _run_attention_again(self) -> None:
+        """Its result and statistics are made of q, k and v as they are kept, so that their errors cancel."""
+        for gradient in [node for node in self._backward.nodes if own_name(node).startswith("_scaled_dot_product")
+                         and own_name(node).endswith("_backward")]:
+            self._run_again(gradient)
+        self._between.drop_unread()
+
+    def _run_again(self, gradient: Node) -> None:
+        names = [argument.name for argument in gradient.target._schema.arguments]
+        given = {**dict(zip(names, gradient.args)), **gradient.kwargs}
+        readers = self._readers()
+        outputs = {name: without_aliases(readers.forward_of(given[name])) for name in ("out", "logsumexp") if name in given}
+        if len(outputs) != 2 or any(node is None or node.target is not operator.getitem for node in outputs.values()):
+            return
+        call = outputs["out"].args[0]
+        arguments = self._arguments_again(call, given, readers)
+        if arguments is None or not self._may_run_again(call, outputs["out"]):
+            return
+        with self._backward.inserting_before(gradient):
+            again = self._between.call(self._backward, call.target, arguments[0], f"{AGAIN}_{call.name}", arguments[1])
+            for name, node in outputs.items():
+                part = self._between.call(self._backward, operator.getitem, (again, node.args[1]), f"{AGAIN}_{node.name}")
+                gradient.update_arg(names.index(name), part)
+        for name, slot in (("out", "result"), ("logsumexp", "aux0")):
+            decision = self._decide(outputs[name].meta["val"], [self._attention_saver(call, slot)])
+            self._lines[outputs[name]] = self._line(outputs[name], decision, "recomputed")
+
+    @staticmethod
+    def _arguments_again(call: Node, given: dict, readers: Readers) -> tuple[tuple, dict] | None:
+        """The call's arguments as backward has them; None if it has not, or if a dropout would have to be drawn again."""
+        names = [argument.name for argument in call.target._schema.arguments]
+        by_name = {**dict(zip(names, call.args)), **call.kwargs}
+        if by_name.get("dropout_p", 0.0) != 0.0:
+            return None
+        in_backward = {readers.forward_of(node): node for node in given.values() if isinstance(node, Node)}
+        mapped = {name: in_backward.get(value) if isinstance(value, Node) else value for name, value in by_name.items()}
+        if any(isinstance(by_name[name], Node) and mapped[name] is None for name in by_name):
+            return None
+        return tuple(mapped[name] for name in names[:len(call.args)]), {name: mapped[name] for name in call.kwargs}
+
+    @staticmethod
+    def _attention_saver(call: Node, slot: str) -> Saver:
+        return Saver(module_of(call), schema_name(call), slot, 12 if slot == "result" else 13, [], [], recomputable=True)
+
+    def _may_run_again(self, call: Node, result: Node) -> bool:
+        decision = self._decide(result.meta["val"], [self._attention_saver(call, "result")])
+        return decision["keep"] == "recomputed"
+
+    # Masks
+
+    def _make_masks_in_forward(self) -> None:
+        """What backward asks of values by comparing them is asked of the exact ones, and handed over in one bit each."""
+        readers = self._readers()
+        for node in list(self._backward.nodes):
+            if not self._is_comparison(node) or self._has_plane(node, readers):
+                continue
+            made = self._in_forward(node, readers)
+            if made is not None and made in self._data:
+                self._replace(node, made)
+        self._between.drop_unread()
+
+    @staticmethod
+    def _is_comparison(node: Node) -> bool:
+        return (node.op == "call_function" and is_tensor(node) and node.meta["val"].dtype is torch.bool and not is_view(node)
+                and any(is_tensor(source) and source.meta["val"].dtype.is_floating_point for source in node.all_input_nodes))
+
+    def _has_plane(self, node: Node, readers: Readers) -> bool:
+        """It asks where a ReLU's result is 0, which others read as well: its values bring a plane that says so."""
+        source = node.args[0]
+        if own_name(node) != "le" or node.args[1] != 0 or source not in self._between.tensors.values():
+            return False
+        made = readers.forward_of(source)
+        if own_name(made) != "relu" or len(source.users) == 1:
+            return False
+        return self._decide(made.meta["val"], readers.savers(source))["codec"].endswith(":mask")
+
+    def _in_forward(self, node: Node, readers: Readers) -> Node | None:
+        """The same computation there, if it is made of values of forward alone."""
+        known = readers.forward_of(node)
+        if known is not None:
+            return known
+        if node.op != "call_function":
+            return None
+        sources = {source: self._in_forward(source, readers) for source in node.all_input_nodes}
+        if not sources or any(source is None for source in sources.values()):
+            return None
+        wanted = set(sources.values())
+        last = next(other for other in reversed(self._forward.nodes) if other in wanted)
+        with self._forward.inserting_after(self._last_input if last.op == "placeholder" else last):
+            made = self._forward.node_copy(node, lambda source: sources[source])
+        if any(source in self._data for source in made.all_input_nodes):
+            self._data.add(made)
+        return made
+
+    def _replace(self, node: Node, made: Node) -> None:
+        if made in self._between.tensors:
+            return
+        with self._backward.inserting_before(first_of(self._between.tensors.values(), self._backward)):
+            reader = self._backward.placeholder(f"{made.name}_mask")
+        reader.meta.update(node.meta)
+        node.replace_all_uses_with(reader)
+        self._backward.erase_node(node)
+        self._between.tensors = {made: reader, **self._between.tensors}
+        if node.meta.get("partitioner_tag") == "is_backward":
+            self._made.add(made)  # torch would compare again
+
+    # Results
+
+    def _hand_over_results(self) -> None:
+        """In place of what a softmax was given, from which backward would compute it again: the table knows its result."""
+        readers = self._readers()
+        for node, reader in list(self._between.tensors.items()):
+            if not node.meta["val"].dtype.is_floating_point or node not in self._data or not reader.users:
+                continue
+            if not any(_C.use_of(saver.schema, saver.slot) == "unknown" for saver in readers.savers(reader)):
+                continue
+            result = readers.only_result(reader)
+            made = None if result is None else readers.forward_of(result)
+            if made is not None and made not in self._between.tensors and elements(made.meta["val"]) <= elements(node.meta["val"]):
+                self._replace(result, made)
+        self._between.drop_unread()
+
+    # Choices
+
+    def _choose_all(self) -> dict[Node, Choice]:
+        readers = self._readers()
+        return {node: self._choose(node, reader, readers) for node, reader in self._between.tensors.items()}
+
+    def _choose(self, node: Node, reader: Node, readers: Readers) -> Choice:
+        value = node.meta["val"]
+        if why := self._why_exactly(node):
+            return self._exactly(node, reader, *why)
+        savers = [readers.maker(node)] if value.dtype is torch.bool else readers.savers(reader)
+        if not savers:
+            return self._exactly(node, reader, "nobody is known to read it", "policy")
+        if base_of(node).op == "placeholder" and all(_is_weight(saver) for saver in savers):
+            return self._exactly(node, reader, "a weight", "parameter")
+        decision = self._decide(value, savers)
+        if decision["use"] == "unknown":
+            decision["reason"] = "it is not known what its gradient does with it"
+        if decision["keep"] != "encoded":
+            return Choice(self._line(node, {**decision, "cause": decision["cause"] or "policy"}, "as is"))
+        if decision["codec"].startswith("dual") and any(not isinstance(size, int) for size in value.shape):
+            return self._exactly(node, reader, "the size of its maps is not known before it runs", "type")
+        segments = decision["segments"]
+        if segments != 1 and any(not isinstance(size, int) for size in value.shape):
+            segments = self._rows(value, segments)
+            if segments is None:
+                return self._exactly(node, reader, "its rows are not known before it runs", "type")
+        try:
+            for size in (*value.shape, *dense_strides(value)):
+                self._between.size(size)
+        except UnknownShape:
+            return self._exactly(node, reader, "backward cannot compute its shape", "type")
+        return Choice(self._line(node, decision, "encoded"), segments)
+
+    def _why_exactly(self, node: Node) -> tuple[str, str] | None:
+        """Reason and cause; None if it may be compressed."""
+        value = node.meta["val"]
+        if base_of(node) in self._fixed:
+            return "a parameter", "parameter"
+        if value.dtype not in NAMES or value.is_sparse or value.dim() > MOST_DIMENSIONS or type(value).__name__ != "FakeTensor":
+            return "of a kind that no codec takes", "type"
+        if value.dtype is not torch.bool and not value.dtype.is_floating_point:
+            return "integers are kept as they are in compiled graphs", "type"
+        if value.dtype is not torch.bool and node not in self._data:
+            return "does not depend on the data", "policy"
+        if value.device != self._device:
+            return "on another device than most", "type"
+        if 0 in value.stride():
+            return "an expanded view", "type"
+        if node.meta.get("saved_tensor_with_no_vc_check"):
+            return "saved by an autograd function, for what only its author knows", "policy"
+        return None
+
+    @staticmethod
+    def _rows(value: torch.Tensor, count: int) -> object:
+        """A number of segments that is not known yet: rows, if it is as large as their number is now."""
+        rows, now = 1, 1
+        for size in value.shape[:-1]:
+            rows, now = rows * size, now * size_hint(size)
+        return rows if now == count else None
+
+    def _decide(self, value: torch.Tensor, savers: list[Saver]) -> dict:
+        return _C.decide(self._session, NAMES[value.dtype], (shape_hint(value), stride_hint(value)),
+                         [saver.fields() for saver in savers])
+
+    def _line(self, node: Node, decision: dict, kind: str) -> Line:
+        value = node.meta["val"]
+        shape, bytes_now = shape_hint(value), elements(value) * value.element_size()
+        codec = decision["codec"] if kind == "encoded" else "copy"
+        after = {"as is": bytes_now, "recomputed": 0}.get(kind)
+        if decision["cause"] == "parameter":
+            bytes_now = after = 0
+        if after is None:
+            after = _C.encoded_bytes(codec, NAMES[value.dtype], elements(value), decision["segments"])
+        return Line(decision["module"], decision["op"], decision["slot"], decision["use"], kind, codec,
+                    decision["cause"], NAMES.get(value.dtype, "u8"), shape, 0 if node in self._made else bytes_now, after,
+                    decision["reason"])
+
+    def _exactly(self, node: Node, reader: Node, reason: str, cause: str) -> Choice:
+        source = base_of(node)
+        op = "input" if source.op == "placeholder" else schema_name(source).removeprefix("aten::")
+        module = module_of(source) or module_of(next(iter(reader.users), source))
+        return Choice(self._line(node, {"module": module, "op": op, "slot": "result", "use": "unknown", "cause": cause,
+                                        "reason": reason}, "as is"))
+
+    # Codes
+
+    def _encode_all(self, chosen: dict[Node, Choice]) -> None:
+        """Also where nothing is encoded: the graph tells what it keeps when it runs."""
+        lines = {**self._lines, **{node: choice.line for node, choice in chosen.items()}}
+        in_order = [node for node in self._forward.nodes if node in lines]
+        text = "\n".join(str(lines[node]) for node in in_order)
+        with self._forward.inserting_after(self._last_input):
+            seeds = self._between.call(self._forward, torch.ops.actzip.begin.default,
+                                       (self._options, text, self._device), "actzip_seeds")
+        read_seeds = self._between.hand_over(seeds)
+        for line, node in enumerate(in_order):
+            if node in chosen and chosen[node].is_encoded:
+                self._encode(node, Code(chosen[node], seeds, read_seeds, line))
+        self._backward.eliminate_dead_code()
+
+    def _encode(self, node: Node, code: Code) -> None:
+        segments = code.choice.segments
+        with self._forward.inserting_after(code.seeds if node.op == "placeholder" else node):
+            data = self._between.call(self._forward, torch.ops.actzip.encode.default,
+                                      (node, code.choice.line.codec, segments, code.seeds, code.line),
+                                      f"actzip_{node.name}")
+        reader = self._between.tensors[node]
+        data_reader = self._between.hand_over(data)
+        if code.choice.has_plane:
+            for comparison in [user for user in reader.users if own_name(user) == "le"]:
+                with self._backward.inserting_before(comparison):
+                    mask = self._decode(node, data_reader, code, torch.bool)
+                    mask = self._between.call(self._backward, torch.ops.aten.logical_not.default, (mask,),
+                                              f"actzip_zeros_{node.name}")
+                comparison.replace_all_uses_with(mask)
+                self._backward.erase_node(comparison)
+        if reader.users:
+            with self._backward.inserting_before(first_of(reader.users, self._backward)):
+                values = self._decode(node, data_reader, code, node.meta["val"].dtype)
+            reader.replace_all_uses_with(values)
+        self._between.keep_back(node)
+
+    def _decode(self, node: Node, data: Node, code: Code, dtype: torch.dtype) -> Node:
+        value, segments = node.meta["val"], code.choice.segments
+        sizes = [self._between.size(size) for size in value.shape]
+        strides = [self._between.size(stride) for stride in dense_strides(value)]
+        return self._between.call(
+            self._backward, torch.ops.actzip.decode.default,
+            (data, code.choice.line.codec, self._between.size(segments), code.read_seeds, code.line, sizes, strides, dtype),
+            f"actzip_{'mask' if dtype is torch.bool else 'values'}_{node.name}")
+
+
+def _is_weight(saver: Saver) -> bool:
+    return saver.slot == "weight" or _C.use_of(saver.schema, saver.slot) in ("linear_weight", "convolution_weight")
+
+
+def dense_strides(value: torch.Tensor) -> list:
+    """The same order of memory without gaps, as the core has it."""
+    strides, run = [0] * value.dim(), 1
+    hints = stride_hint(value)
+    for dimension in sorted(range(value.dim()), key=lambda d: (hints[d], -d)):
+        strides[dimension] = run
+        run = run * value.shape[dimension]
+    return strides

@@ -1,0 +1,30 @@
+"""The parts of torch that compiling relies on. They are torch's own affair, and differ between versions."""
+
+from __future__ import annotations
+
+import torch
+
+#: Versions that actzip.compile() was run with.
+KNOWN_VERSIONS = "2.13"
+
+
+def _missing(what: str) -> RuntimeError:
+    return RuntimeError(
+        f"actzip.compile: torch {torch.__version__} has no {what} (allowed: torch {KNOWN_VERSIONS}, which has it; or "
+        "actzip.compress(model) around the model, without torch.compile)")
+
+
+try:
+    import torch._functorch.config as functorch_config
+    import torch._inductor.config as inductor_config
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+except ImportError as error:
+    raise _missing(str(error)) from error
+
+for _config, _name in ((inductor_config, "custom_partitioner_fn"), (inductor_config, "reorder_for_peak_memory"),
+                       (functorch_config, "ban_recompute_materialized_backward")):
+    if not hasattr(_config, _name):
+        raise _missing(f"{_config.__name__}.{_name}")
+
+__all__ = ["CustomPartitionerFn", "functorch_config", "min_cut_rematerialization_partition"]

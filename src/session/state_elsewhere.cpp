@@ -1,0 +1,60 @@
+// What a session says to somebody who keeps tensors without it: compiled graphs, which encode for themselves.
+#include <cstddef>
+
+#include "session/state.hpp"
+
+namespace actzip::session {
+
+namespace {
+
+/// The less faithful of those that give each of two savers what it asks for.
+Want serving_both(const Want& a, const Want& b) {
+  if (serves(a, b)) return a;
+  if (serves(b, a)) return b;
+  const Want both = with_plane(a.not_negative ? b : a);
+  const bool is_after_relu = a.not_negative || b.not_negative;
+  return is_after_relu && serves(both, a) && serves(both, b) ? both : Want{Keep::as_is, Copy{}};
+}
+
+bool asks_for_values(const Want& want) { return !want.not_negative; }
+
+}  // namespace
+
+/// Memory that several sites save is kept once, as in keep(); but here all of them are known at once.
+actzip::Decision State::decide_for_all(const SavedTensor& tensor, std::span<const SavedFor> savers) {
+  actzip::Decision best;
+  Want have{Keep::shape_only, Copy{}};
+  SavedTensor described = tensor;
+  for (const SavedFor& saver : savers) {
+    const Site& site = site_at(saver.site);
+    described.facts = saver.facts;
+    const Choice choice = by_policy(site, described);
+    const Want want{choice.keep, choice.spec, choice.not_negative};
+    const bool is_first = &saver == savers.data();
+    const Want both = is_first ? want : serving_both(have, want);
+    const bool is_new = is_first || both.how != have.how || (both.spec != have.spec && asks_for_values(want));
+    have = both;
+    best.keep = both.how;
+    best.spec = both.spec;
+    if (!is_new) continue;
+    best.site = saver.site;
+    best.reason = both.how == want.how ? choice.reason : "its readers ask for different things";
+    best.segments = both.how == Keep::encoded ? segments_for(site, described, both.spec) : Segments{};
+    best.cause = both.how == Keep::as_is ? cause_of(site, described) : Cause::none;
+  }
+  return best;
+}
+
+void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept) {
+  ++saves_;
+  Outcome outcome;
+  outcome.kind = kept.kind;
+  outcome.spec = kept.spec;
+  outcome.before = tensor.bytes;
+  outcome.after = kept.bytes;
+  outcome.reason = kept.reason;
+  outcome.cause = kept.cause;
+  record(site_at(id), tensor, outcome, {}, /*can_plan=*/false);
+}
+
+}  // namespace actzip::session

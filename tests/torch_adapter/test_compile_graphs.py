@@ -1,0 +1,280 @@
+"""What compiled graphs keep, in all the ways in which graphs come about. Nothing is generated here: see test_compile.py."""
+
+import actzip
+import pytest
+import torch
+import torch.nn.functional as F
+from compile_cases import (GPT, MLP, ResNet, Block, cosine, error, flat, gradient, graphs_alone, make, mean_error,
+                           mean_square)
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+
+
+def sites(**options):
+    return actzip.compiled_session(**options).report().sites
+
+
+def test_exact_is_bitwise_what_torch_computes():
+    model, batch = make(ResNet)
+    plain = gradient(model, graphs_alone(model, plain=True), batch)
+    torch._dynamo.reset()
+    assert torch.equal(gradient(model, graphs_alone(model, preset="exact"), batch), plain)
+    assert {site.codec for site in sites(preset="exact") if site.kind == "encoded"} == {"mask"}
+    assert gradient(model, graphs_alone(model), batch).ne(plain).any()
+
+
+def test_masks_are_made_of_exact_values():
+    """Few bits of what a ReLU is computed from would flip signs."""
+    model, batch = make(ResNet)
+    exact = gradient(model, model, batch)
+    eager = actzip.Session(model, guard=False)
+    expected = [gradient(model, model, batch, eager) for _ in range(9)][1:]
+    forward = graphs_alone(model)
+    draws = [gradient(model, forward, batch) for _ in range(8)]
+    assert mean_error(draws, exact) < 1.15 * mean_error(expected, exact)
+
+
+def test_lengths_that_change():
+    model, _ = make(MLP)
+    forward = graphs_alone(model, dynamic=True)
+    for length in (64, 48, 80):
+        batch = torch.randn(2, length, 64)
+        assert error(gradient(model, forward, batch), gradient(model, model, batch)) < 0.05
+        shapes = {site.site: site.shape for site in sites()}
+        assert shapes["up: addmm.mat1"] == (2 * length, 64)
+
+
+def test_a_graph_break():
+    class Broken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = MLP(), MLP()
+
+        def forward(self, x):
+            x = self.first(x)
+            torch._dynamo.graph_break()
+            return self.second(x)
+
+    torch.manual_seed(0)
+    model, batch = Broken(), MLP.batch()
+    forward = graphs_alone(model, fullgraph=False)
+    assert error(gradient(model, forward, batch), gradient(model, model, batch)) < 0.05
+    modules = {site.module for site in sites() if site.kind == "encoded"}
+    assert {"first.up", "second.up"} <= modules
+
+
+def test_autocast():
+    model, batch = make(GPT)
+
+    def in_bf16(forward):
+        def run(x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return forward(x)
+        return run
+
+    exact = gradient(model, model, batch)
+    forward = graphs_alone(model, fullgraph=False)
+    assert error(gradient(model, in_bf16(forward), batch), exact) < 0.05
+    kept = {site.site: site for site in sites()}
+    assert kept["blocks.0.up: addmm.mat1"].codec == "rotated:3" and kept["blocks.0.up: addmm.mat1"].dtype == "bf16"
+    assert not [site for site in kept.values() if site.kind == "encoded" and site.slot in ("mat2", "weight")]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_around_graphs(reentrant):
+    model, batch = make(MLP)
+    forward = graphs_alone(model)
+    x = batch.requires_grad_()
+    exact = gradient(model, model, x)
+    found = gradient(model, lambda value: checkpoint(forward, value, use_reentrant=reentrant), x)
+    assert 0 < error(found, exact) < 0.05
+
+
+def test_a_checkpoint_inside():
+    model, batch = make(MLP)
+
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return checkpoint(self.model, self.model(x), use_reentrant=False)
+
+    outer = Inside()
+    exact = gradient(outer, outer, batch)
+    assert 0 < error(gradient(outer, graphs_alone(outer), batch), exact) < 0.05
+
+
+def test_backward_twice():
+    model, batch = make(MLP)
+    loss = mean_square(graphs_alone(model)(batch))
+    loss.backward(retain_graph=True)
+    first = flat(model)
+    model.zero_grad()
+    loss.backward()
+    assert torch.equal(first, flat(model))
+
+
+def test_dropout_keeps_its_mask():
+    class Dropped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        def forward(self, x):
+            return F.dropout(self.layer(x), 0.5).relu()
+
+    torch.manual_seed(0)
+    model, batch = Dropped(), torch.randn(64, 64)
+    torch.manual_seed(1)
+    plain = gradient(model, graphs_alone(model, plain=True), batch)
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    assert error(gradient(model, graphs_alone(model), batch), plain) < 0.05
+
+
+def test_parameters_are_never_compressed():
+    """Frozen ones, casts of them, and those that a function takes as arguments."""
+    model, batch = make(MLP)
+    model.up.weight.requires_grad_(False)
+    gradient(model, graphs_alone(model), batch)
+    assert not [site for site in sites() if site.kind == "encoded" and site.slot in ("mat2", "weight", "bias")]
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.randn(64, 64))
+
+        def forward(self, x):
+            return x.exp() * self.scale
+
+    torch._dynamo.reset()
+    mean_square(graphs_alone(Scaled())(batch.requires_grad_())).backward()
+    causes = {site.shape: site.cause for site in sites() if site.op == "input"}
+    assert causes[(64, 64)] == "parameter"
+
+    torch._dynamo.reset()
+    weight, bias = torch.randn(64, 64, requires_grad=True), torch.randn(64, requires_grad=True)
+    function = graphs_alone(lambda x, w, b: torch.addmm(b, x, w).relu())
+    function(torch.randn(64, 64, requires_grad=True), weight, bias).sum().backward()
+    assert {site.slot for site in sites() if site.kind == "encoded"} == {"mat1", "result"}
+
+
+@torch.library.custom_op("actzip_test::cube", mutates_args=())
+def cube(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+cube.register_fake(lambda x: torch.empty_like(x))
+cube.register_autograd(lambda ctx, grad: grad * 3 * ctx.saved_tensors[0] ** 2,
+                       setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+
+
+def test_what_is_not_known_is_kept_exactly():
+    model = nn.Linear(64, 64)
+    forward = graphs_alone(lambda x: cube(model(x)))
+    batch = torch.randn(64, 64)
+    exact = gradient(model, lambda x: cube(model(x)), batch)
+    assert error(gradient(model, forward, batch), exact) < 0.05
+    kept = [site for site in sites() if "cube" in site.op]
+    assert [(site.kind, site.use, site.cause) for site in kept] == [("as is", "foreign", "policy")]
+
+
+def test_an_operator_without_a_row():
+    model = nn.Linear(64, 64)
+    gradient(model, graphs_alone(lambda x: torch.atan(model(x))), torch.randn(64, 64))
+    assert [(site.op, site.kind, site.cause) for site in sites() if site.use == "unknown" and site.cause != "parameter"] == [
+        ("atan", "as is", "policy")]
+
+
+def test_rules_and_codecs():
+    options = {"rules": {"norm: *": "none", "use:linear_input": "rotated:4"}}
+    model, batch = make(MLP)
+    gradient(model, graphs_alone(model, **options), batch)
+    kept = {site.site: site.codec for site in sites(**options)}
+    assert kept["up: addmm.mat1"] == "rotated:4" and kept["norm: native_layer_norm.input"] == "as is"
+
+    model, batch = make(ResNet)  # its ReLUs keep exact masks, whatever keeps the values
+    exact = gradient(model, model, batch)
+    for options, codecs in (({"preset": "affine:8"}, {"affine:8", "mask"}), ({"bits": 8}, {"affine:8:nearest", "mask"}),
+                            ({"preset": "division"}, {"dual:2", "dual:2:size=32x32", "mask"})):
+        torch._dynamo.reset()
+        found = gradient(model, graphs_alone(model, **options), batch)
+        assert error(found, exact) < (0.02 if options == {"preset": "division"} else 1e-4)
+        assert {site.codec for site in sites(**options) if site.kind == "encoded"} == codecs
+
+
+def test_blocks_share_a_graph_and_are_told_apart():
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(Block() for _ in range(3)))
+    batch = torch.randn(4, 32, 64)
+    exact = gradient(blocks, blocks, batch)
+    parts = [graphs_alone(block) for block in blocks]
+
+    def forward(x):
+        for part in parts:
+            x = part(x)
+        return x
+
+    assert error(gradient(blocks, forward, batch), exact) < 0.05
+    names = {site.site for site in sites()}
+    assert {"up: addmm.mat1", "up: addmm.mat1 #1", "up: addmm.mat1 #2"} <= names
+    steps = actzip.compiled_session().report().steps
+    gradient(blocks, forward, batch)
+    assert actzip.compiled_session().report().steps == steps + 1
+
+
+def test_eager_code_in_the_same_step():
+    torch.manual_seed(0)
+    compiled_part, eager_part = MLP(), MLP()
+    model = nn.Sequential(compiled_part, eager_part)
+    batch = torch.randn(64, 64)
+    exact = gradient(model, model, batch)
+    forward = graphs_alone(compiled_part)
+    graphs = actzip.compiled_session()
+    session = actzip.Session(eager_part, guard=False)
+    draws = [gradient(model, lambda x: eager_part(graphs.run(forward, x)), batch, session) for _ in range(4)]
+    assert 0 < mean_error(draws, exact) < 0.05
+    assert {site.module for site in session.report().sites if site.kind == "encoded"} >= {"up", "down"}
+    assert {site.module for site in graphs.report().sites if site.kind == "encoded"} >= {"up", "down"}
+    assert not [site for site in session.report().sites if "Compiled" in site.op]
+
+
+def test_derived_instead_of_kept():
+    model, batch = make(GPT, blocks=2)
+    exact = gradient(model, model, batch)
+    kept, errors = [], []
+    for derive in (False, True):
+        torch._dynamo.reset()
+        forward = graphs_alone(model, derive=derive)
+        errors.append(mean_error([gradient(model, forward, batch) for _ in range(8)], exact))
+        kept.append(actzip.compiled_session(derive=derive).report().bytes_after)
+    assert kept[1] < 0.8 * kept[0]
+    assert errors[1] < 1.2 * errors[0]
+
+
+def test_attention_with_dropout_keeps_what_it_drew():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(64, 192)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(4, 32, 3, 4, 16).permute(2, 0, 3, 1, 4)
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=0.2)
+
+    torch.manual_seed(0)
+    model, batch = Attention(), torch.randn(4, 32, 64)
+    torch.manual_seed(1)
+    plain = gradient(model, graphs_alone(model, plain=True), batch)
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    assert cosine(gradient(model, graphs_alone(model), batch), plain) > 0.97
+    probabilities = [site for site in sites() if site.use == "softmax_result"]
+    assert [site.codec for site in probabilities] == ["affine:8:nearest"]
