@@ -44,10 +44,13 @@ def refuse_compiled(model: torch.nn.Module) -> None:
                       f"them, {_WRITE}", stacklevel=3)
 
 
-@torch.compiler.assume_constant_result
 def warn_of_converted() -> bool:
     """Called while torch.compile traces a converted model. Gives a value because the tracer wants one."""
     if not is_running() and not has_default_sessions():
         warnings.warn("actzip: a converted model is compiled; in compiled graphs its layers are torch's own, and "
                       f"nothing is compressed. To compress the graphs, {_WRITE}", stacklevel=2)
     return True
+
+
+# What torch.compiler.assume_constant_result does, without loading the compiler: it is called while it is traced.
+warn_of_converted._dynamo_marked_constant = True
