@@ -59,7 +59,9 @@ class CompiledSession:
         """Calls ``function``; graphs of these options that run in it belong to this session."""
         before = _C.exchange_current_graph_session(self._graphs)
         try:
-            if torch.is_grad_enabled() and before is not self._graphs:
+            # What a checkpoint computes again, in backward, belongs to the step before.
+            is_in_backward = torch._C._current_graph_task_id() != -1
+            if torch.is_grad_enabled() and before is not self._graphs and not is_in_backward:
                 self._graphs.begin_step()
             with outside_of_scopes():
                 return function(*arguments, **named)
