@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -208,6 +209,11 @@ def test_a_function():
     ((x @ weight).relu() @ weight).sum().backward()
     assert 0 < error(found.flatten(), weight.grad.flatten()) < 0.05
     assert forward.session.report().bytes_after > 0
+
+
+def test_nothing_of_the_compiler_is_loaded_before_it_is_asked_for():
+    code = "import sys, actzip; sys.exit(any(name.startswith(('torch._dynamo', 'torch._inductor')) for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_copy_runs_too():

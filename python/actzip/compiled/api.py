@@ -20,8 +20,8 @@ _NOT_COMPILED = {
     "adapt": "rules", "interval": "rules", "use_gradient": "rules", "num_samples": "rules", "closure": "rules",
     "max_bits": "rules", "guard": "verify", "dry_run": "verify",
 }
-_DEFAULTS: dict[str, Any] = {"preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "",
-                             "derive": False}
+_DEFAULTS: dict[str, Any] = {
+    "preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "", "derive": False}
 _HINTS = {
     "rules": "rules, as in actzip.compile(model, rules={'use:linear_input': 'rotated:4'}); what an eager session has "
              "planned is in its report",
@@ -59,7 +59,9 @@ class CompiledSession:
         """Calls ``function``; graphs of these options that run in it belong to this session."""
         before = _C.exchange_current_graph_session(self._graphs)
         try:
-            if torch.is_grad_enabled() and before is not self._graphs:
+            # What a checkpoint computes again, in backward, belongs to the step before.
+            is_in_backward = torch._C._current_graph_task_id() != -1
+            if torch.is_grad_enabled() and before is not self._graphs and not is_in_backward:
                 self._graphs.begin_step()
             with outside_of_scopes():
                 return function(*arguments, **named)
@@ -84,9 +86,9 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     Args:
         model: a module, or a function.
         fullgraph, dynamic, mode, options: of ``torch.compile``; the backend is Inductor.
-        session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``, ``seed``;
-            and ``derive=True``: of two tensors one of which follows from the other without a product of matrices, such as
-            a norm's result from its input, one is kept. See docs/compile.md.
+        session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``,
+            ``seed``; and ``derive=True``: of two tensors one of which follows from the other without a product of
+            matrices, such as a norm's result from its input, one is kept. See docs/compile.md.
 
     The result has its session as ``.session``; :func:`actzip.session_of` gives it, too.
     """
@@ -106,7 +108,7 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
 
 
 def compile_options(**session_options: Any) -> dict[str, Any]:
-    """Options for ``torch.compile(model, options=...)`` and ``module.compile(options=...)``, block by block for instance.
+    """Options for ``torch.compile(model, options=...)`` and ``module.compile(options=...)``, block by block perhaps.
 
     Equal options share one session: :func:`compiled_session` gives it.
     """

@@ -24,13 +24,13 @@ def hand_over(model: torch.nn.Module, options: dict[str, Any]) -> CompiledSessio
     session = session_of_compiled(model)
     if session is None:
         if is_compiled(model):
-            warnings.warn("actzip: compress() was given a compiled model; sessions cannot look into its graphs, which keep "
-                          f"what they keep without actzip. To compress them, {_WRITE}", stacklevel=3)
+            warnings.warn("actzip: compress() was given a compiled model; sessions cannot look into its graphs, which "
+                          f"keep what they keep without actzip. To compress them, {_WRITE}", stacklevel=3)
         return None
     other = {name: value for name, value in options.items() if session.options.get(name) != value}
     if other:
-        raise TypeError(f"actzip: compress() of a model that was compiled without {other} (allowed: the same options in "
-                        "actzip.compile(model, ...))")
+        raise TypeError(f"actzip: compress() of a model that was compiled without {other} (allowed: the same options "
+                        "in actzip.compile(model, ...))")
     return session
 
 
@@ -44,10 +44,13 @@ def refuse_compiled(model: torch.nn.Module) -> None:
                       f"them, {_WRITE}", stacklevel=3)
 
 
-@torch.compiler.assume_constant_result
 def warn_of_converted() -> bool:
     """Called while torch.compile traces a converted model. Gives a value because the tracer wants one."""
     if not is_running() and not has_default_sessions():
-        warnings.warn("actzip: a converted model is compiled; in compiled graphs its layers are torch's own, and nothing "
-                      f"is compressed. To compress the graphs, {_WRITE}", stacklevel=2)
+        warnings.warn("actzip: a converted model is compiled; in compiled graphs its layers are torch's own, and "
+                      f"nothing is compressed. To compress the graphs, {_WRITE}", stacklevel=2)
     return True
+
+
+# What torch.compiler.assume_constant_result does, without loading the compiler: it is called while it is traced.
+warn_of_converted._dynamo_marked_constant = True

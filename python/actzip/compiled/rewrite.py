@@ -13,7 +13,7 @@ from .. import _C
 from .interface import Interface, UnknownShape
 from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_tensor, is_view, module_of, own_name,
                     schema_name, shape_hint, size_hint, stride_hint, without_aliases)
-from .savers import Readers, Saver
+from .savers import OTHER, RESULT, Readers, Saver
 
 AGAIN = "actzip_again"
 MOST_DIMENSIONS = 8
@@ -88,8 +88,8 @@ class Rewrite:
         if not self._between.tensors:
             return False
         if not self._between.is_plain:
-            warnings.warn("actzip: a compiled graph hands over to its backward what is neither a tensor nor a size, and is "
-                          "left as it is: nothing of it is compressed", stacklevel=2)
+            warnings.warn("actzip: a compiled graph hands over to its backward what is neither a tensor nor a size, and "
+                          "is left as it is: nothing of it is compressed", stacklevel=2)
             return False
         self._run_attention_again()
         self._make_masks_in_forward()
@@ -121,7 +121,8 @@ class Rewrite:
         names = [argument.name for argument in gradient.target._schema.arguments]
         given = {**dict(zip(names, gradient.args)), **gradient.kwargs}
         readers = self._readers()
-        outputs = {name: without_aliases(readers.forward_of(given[name])) for name in ("out", "logsumexp") if name in given}
+        outputs = {name: without_aliases(readers.forward_of(given[name]))
+                   for name in ("out", "logsumexp") if name in given}
         if len(outputs) != 2 or any(node is None or node.target is not operator.getitem for node in outputs.values()):
             return
         call = outputs["out"].args[0]
@@ -131,7 +132,8 @@ class Rewrite:
         with self._backward.inserting_before(gradient):
             again = self._between.call(self._backward, call.target, arguments[0], f"{AGAIN}_{call.name}", arguments[1])
             for name, node in outputs.items():
-                part = self._between.call(self._backward, operator.getitem, (again, node.args[1]), f"{AGAIN}_{node.name}")
+                part = self._between.call(self._backward, operator.getitem, (again, node.args[1]),
+                                          f"{AGAIN}_{node.name}")
                 gradient.update_arg(names.index(name), part)
         for name, slot in (("out", "result"), ("logsumexp", "aux0")):
             decision = self._decide(outputs[name].meta["val"], [self._attention_saver(call, slot)])
@@ -139,7 +141,7 @@ class Rewrite:
 
     @staticmethod
     def _arguments_again(call: Node, given: dict, readers: Readers) -> tuple[tuple, dict] | None:
-        """The call's arguments as backward has them; None if it has not, or if a dropout would have to be drawn again."""
+        """The call's arguments as backward has them; None if it has not, or a dropout would have to be drawn again."""
         names = [argument.name for argument in call.target._schema.arguments]
         by_name = {**dict(zip(names, call.args)), **call.kwargs}
         if by_name.get("dropout_p", 0.0) != 0.0:
@@ -152,7 +154,8 @@ class Rewrite:
 
     @staticmethod
     def _attention_saver(call: Node, slot: str) -> Saver:
-        return Saver(module_of(call), schema_name(call), slot, 12 if slot == "result" else 13, [], [], recomputable=True)
+        position = RESULT if slot == "result" else OTHER
+        return Saver(module_of(call), schema_name(call), slot, position, [], [], recomputable=True)
 
     def _may_run_again(self, call: Node, result: Node) -> bool:
         decision = self._decide(result.meta["val"], [self._attention_saver(call, "result")])
@@ -161,7 +164,7 @@ class Rewrite:
     # Masks
 
     def _make_masks_in_forward(self) -> None:
-        """What backward asks of values by comparing them is asked of the exact ones, and handed over in one bit each."""
+        """What backward asks of values by comparing them is asked of exact ones, and handed over in one bit each."""
         readers = self._readers()
         for node in list(self._backward.nodes):
             if not self._is_comparison(node) or self._has_plane(node, readers):
@@ -173,8 +176,10 @@ class Rewrite:
 
     @staticmethod
     def _is_comparison(node: Node) -> bool:
-        return (node.op == "call_function" and is_tensor(node) and node.meta["val"].dtype is torch.bool and not is_view(node)
-                and any(is_tensor(source) and source.meta["val"].dtype.is_floating_point for source in node.all_input_nodes))
+        if node.op != "call_function" or not is_tensor(node) or is_view(node):
+            return False
+        compared = [source.meta["val"].dtype for source in node.all_input_nodes if is_tensor(source)]
+        return node.meta["val"].dtype is torch.bool and any(dtype.is_floating_point for dtype in compared)
 
     def _has_plane(self, node: Node, readers: Readers) -> bool:
         """It asks where a ReLU's result is 0, which others read as well: its values bring a plane that says so."""
@@ -219,7 +224,7 @@ class Rewrite:
     # Results
 
     def _hand_over_results(self) -> None:
-        """In place of what a softmax was given, from which backward would compute it again: the table knows its result."""
+        """In place of what a softmax was given, to be computed again in backward: the table knows its result."""
         readers = self._readers()
         for node, reader in list(self._between.tensors.items()):
             if not node.meta["val"].dtype.is_floating_point or node not in self._data or not reader.users:
@@ -227,9 +232,8 @@ class Rewrite:
             if not any(_C.use_of(saver.schema, saver.slot) == "unknown" for saver in readers.savers(reader)):
                 continue
             result = readers.only_result(reader)
-            made = None if result is None else readers.forward_of(result)
-            if made is not None and made not in self._between.tensors and elements(made.meta["val"]) <= elements(node.meta["val"]):
-                self._replace(result, made)
+            if result is not None and elements(result.meta["val"]) <= elements(node.meta["val"]):
+                self._replace(result, readers.forward_of(result))
         self._between.drop_unread()
 
     # Choices
@@ -271,7 +275,8 @@ class Rewrite:
         value = node.meta["val"]
         if base_of(node) in self._fixed:
             return "a parameter", "parameter"
-        if value.dtype not in NAMES or value.is_sparse or value.dim() > MOST_DIMENSIONS or type(value).__name__ != "FakeTensor":
+        is_plain = type(value).__name__ == "FakeTensor" and not value.is_sparse
+        if value.dtype not in NAMES or value.dim() > MOST_DIMENSIONS or not is_plain:
             return "of a kind that no codec takes", "type"
         if value.dtype is not torch.bool and not value.dtype.is_floating_point:
             return "integers are kept as they are in compiled graphs", "type"
@@ -307,8 +312,8 @@ class Rewrite:
         if after is None:
             after = _C.encoded_bytes(codec, NAMES[value.dtype], elements(value), decision["segments"])
         return Line(decision["module"], decision["op"], decision["slot"], decision["use"], kind, codec,
-                    decision["cause"], NAMES.get(value.dtype, "u8"), shape, 0 if node in self._made else bytes_now, after,
-                    decision["reason"])
+                    decision["cause"], NAMES.get(value.dtype, "u8"), shape, 0 if node in self._made else bytes_now,
+                    after, decision["reason"])
 
     def _exactly(self, node: Node, reader: Node, reason: str, cause: str) -> Choice:
         source = base_of(node)
@@ -361,7 +366,8 @@ class Rewrite:
         strides = [self._between.size(stride) for stride in dense_strides(value)]
         return self._between.call(
             self._backward, torch.ops.actzip.decode.default,
-            (data, code.choice.line.codec, self._between.size(segments), code.read_seeds, code.line, sizes, strides, dtype),
+            (data, code.choice.line.codec, self._between.size(segments), code.read_seeds, code.line, sizes, strides,
+             dtype),
             f"actzip_{'mask' if dtype is torch.bool else 'values'}_{node.name}")
 
 

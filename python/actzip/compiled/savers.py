@@ -20,6 +20,8 @@ from .nodes import (base_of, elements, is_backward, is_decomposed, is_linear, is
 RESULT, OTHER = 12, 13
 #: Their inside at full size is their input, shifted and scaled.
 NORMS = ("native_layer_norm", "_fused_rms_norm", "native_group_norm", "batch_norm")
+#: Of operators whose slope, taken in forward, is a factor like any other. That of a loss is not.
+SLOPES = ("gelu_input", "slope_input")
 #: What backward calls the outputs of attention.
 ATTENTION_OUTPUTS = {"out": "result", "logsumexp": "aux0"}
 
@@ -163,8 +165,10 @@ class Readers:
             is_large = elements(source.meta["val"]) == max(elements(call.meta["val"]) for call in calls if is_tensor(call))
             slot, position = ("input", 0) if is_large else ("aux0", OTHER)
             yield Saver(module_of(norm), schema_name(norm), slot, position, [shape], [])
-        elif own_name(user) == "mul" and user.meta["val"].shape == source.meta["val"].shape:
-            yield Saver(module_of(user), "aten::mul", "other", 1, [shape, shape], [])
+        elif (own_name(user) == "mul" and user.meta["val"].shape == source.meta["val"].shape
+              and any(_C.use_of(schema_name(call), "self") in SLOPES for call in calls)):
+            yield Saver(module_of(user), "aten::mul", "other", 1, [shape, shape], [],
+                        after_model=self._is_after_model(calls[0]))
 
     def _as_inside(self, source: Node, calls: list[Node]) -> Iterator[Saver]:
         """It is a result of them, or something on the way."""
