@@ -198,6 +198,13 @@ def test_an_operator_without_a_row():
         ("atan", "as is", "policy")]
 
 
+def test_a_reader_that_no_slot_stands_for():
+    """Forward keeps the sign of a difference for the gradient of an absolute value: no factor like others."""
+    model = nn.Linear(64, 64)
+    gradient(model, graphs_alone(lambda x: F.l1_loss(model(x), x)), torch.randn(64, 64))
+    assert {site.kind for site in sites() if site.module == "" and site.dtype == "f32"} == {"as is"}
+
+
 def test_rules_and_codecs():
     options = {"rules": {"norm: *": "none", "use:linear_input": "rotated:4"}}
     model, batch = make(MLP)

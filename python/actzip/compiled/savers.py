@@ -140,8 +140,7 @@ class Readers:
         else:
             savers = [*self._as_argument(source, calls), *self._as_inside(source, calls)] if calls else []
         if not savers:
-            name = schema_name(user)
-            savers = [Saver(module_of(user), name if "::" in name else f"aten::{name}", "unknown", OTHER, [], [])]
+            savers = [unknown_saver(module_of(user), schema_name(user), "unknown")]
         yield from savers
 
     def _as_argument(self, source: Node, calls: list[Node]) -> Iterator[Saver]:
@@ -184,7 +183,8 @@ class Readers:
         elif is_last and is_large:
             slot, position = "result", RESULT
         else:
-            slot, position = "inside", OTHER
+            yield unknown_saver(module_of(call), schema, "inside")
+            return
         shapes = [shape_hint(source.meta["val"])] if position == 0 else []
         yield Saver(module_of(call), schema, slot, position, shapes, [], after_model=self._is_after_model(call))
 
@@ -195,6 +195,8 @@ class Readers:
             value = source.meta["val"]
             names = _tensor_arguments(call.meta["original_aten"])
             is_first = bool(names) and not self._is_broadcast(call, argument)
+            if not is_first and not any(name in schema for name in NORMS):
+                return unknown_saver(module, schema, "other")
             slot, position = (names[0], 0) if is_first else ("other", OTHER)
             return Saver(module, schema, slot, position, [shape_hint(value)], [], after_model=after_model)
         names = [a.name for a in call.target._schema.arguments]
@@ -221,6 +223,11 @@ class Readers:
     def _is_after_model(self, call: Node) -> bool:
         """In a loss: behind everything that has parameters, in no module but the model itself."""
         return self._order.get(call, 0) > self._model_end > 0 and module_of(call) == ""
+
+
+def unknown_saver(module: str, schema: str, slot: str) -> Saver:
+    """Of a reader that no slot of the operator stands for. Rows for all slots must not match it: it gets another name."""
+    return Saver(module, f"aten::reader of {schema.split('::')[-1]}", slot, OTHER, [], [])
 
 
 def _tensor_arguments(operator: torch._ops.OpOverload) -> list[str]:
