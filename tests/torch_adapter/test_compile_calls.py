@@ -240,3 +240,11 @@ def test_a_torch_without_these_parts(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
     with pytest.raises(RuntimeError, match=rf"torch {torch.__version__.split('+')[0]}.* has no .*allowed: torch 2.13"):
         importlib.reload(torch_parts)
+
+
+def test_importing_registers_no_operators():
+    """Only who compiles needs them."""
+    code = ("import torch, actzip; assert not hasattr(torch.ops.actzip, 'encode'); "
+            "actzip.compile_options(); assert hasattr(torch.ops.actzip, 'encode')")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import actzip
 import pytest
 import torch
 import torch.nn.functional as F
-from models import MODELS, gradients, make
+from models import MODELS, Attention, gradients, make
 from torch import nn
 
 
@@ -24,26 +24,6 @@ class Masked(torch.autograd.Function):
         logits, mask = ctx.saved_tensors
         result = (logits + mask).softmax(-1)
         return result * (gradient - (gradient * result).sum(-1, keepdim=True)), None
-
-
-class Attention(torch.autograd.Function):
-    """Saves query, key, value, result and the logarithm of the sums, as fused kernels of other libraries do."""
-
-    @staticmethod
-    def forward(ctx, q, k, v):
-        logits = q @ k.mT / math.sqrt(q.shape[-1])
-        sums = logits.logsumexp(-1, keepdim=True)
-        result = (logits - sums).exp() @ v
-        ctx.save_for_backward(q, k, v, result, sums)
-        return result
-
-    @staticmethod
-    def backward(ctx, gradient):
-        q, k, v, result, sums = ctx.saved_tensors
-        scale = 1 / math.sqrt(q.shape[-1])
-        p = (q @ k.mT * scale - sums).exp()
-        inner = p * (gradient @ v.mT - (gradient * result).sum(-1, keepdim=True)) * scale
-        return inner @ k, inner.mT @ q, p.mT @ gradient
 
 
 def causal(value):

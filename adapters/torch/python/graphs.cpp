@@ -59,7 +59,7 @@ py::dict decide(const Session& session, const std::string& dtype, const SizesAnd
 }  // namespace
 
 void bind_graphs(py::module_& module) {
-  register_graph_operators();
+  module.def("register_graph_operators", &register_graph_operators);
   py::class_<GraphSession, std::shared_ptr<GraphSession>>(module, "GraphSession")
       .def(py::init([](std::string options, const Session& session, std::uint64_t seed) {
         return std::make_shared<GraphSession>(std::move(options), session.impl()->core(), seed);

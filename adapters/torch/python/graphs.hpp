@@ -5,7 +5,6 @@
 
 namespace actzip::torch {
 
-/// Also registers the operators that such graphs call.
 void bind_graphs(pybind11::module_& module);
 
 }  // namespace actzip::torch

@@ -8,6 +8,9 @@ from .. import _C
 from .nodes import NAMES
 
 
+_C.register_graph_operators()  # not by importing actzip, which changes nothing in torch
+
+
 def _up(count: torch.types.IntLikeType, unit: int) -> torch.types.IntLikeType:
     return (count + unit - 1) // unit * unit
 

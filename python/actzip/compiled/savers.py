@@ -200,7 +200,9 @@ class Readers:
             slot, position = (names[0], 0) if is_first else ("other", OTHER)
             return Saver(module, schema, slot, position, [shape_hint(value)], [], after_model=after_model)
         names = [a.name for a in call.target._schema.arguments]
-        position = next(i for i, a in enumerate(call.args) if a is argument or _holds(a, argument))
+        position = next((i for i, a in enumerate(call.args) if a is argument or _holds(a, argument)), None)
+        if position is None:  # given by name
+            return unknown_saver(module, schema, "named")
         others = [a for i, a in enumerate(call.args) if i != position and is_tensor(a)]
         return Saver(module, schema, names[position], position, [_shape(a) for a in call.args],
                      [float(a) if isinstance(a, (int, float)) else 0.0 for a in call.args],

@@ -14,9 +14,13 @@ std::atomic<void (*)()> g_forget{nullptr};
 
 }  // namespace
 
-void after_backward(std::function<void()> check) {
+bool is_in_backward() {
   constexpr int kNoBackward = -1;
-  if (::torch::autograd::get_current_graph_task_id() == kNoBackward) return check();
+  return ::torch::autograd::get_current_graph_task_id() != kNoBackward;
+}
+
+void after_backward(std::function<void()> check) {
+  if (!is_in_backward()) return check();
   ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(check));
 }
 

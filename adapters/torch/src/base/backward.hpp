@@ -5,6 +5,9 @@
 
 namespace actzip::torch {
 
+/// Whether a backward runs on this thread.
+bool is_in_backward();
+
 /// Runs `check` when the backward that runs on this thread has ended, before its caller gets on; at once outside of
 /// any. What it throws, backward throws.
 void after_backward(std::function<void()> check);

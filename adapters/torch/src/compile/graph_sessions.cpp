@@ -2,13 +2,13 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
 #include "actzip/error.hpp"
+#include "base/backward.hpp"
 #include "base/convert.hpp"
 #include "compile/running_graph.hpp"
 
@@ -105,11 +105,6 @@ const std::vector<GraphSite>& graph_sites(const std::string& text) {
 
 bool same_sizes(const Shape& a, const Shape& b) {
   return a.rank == b.rank && std::equal(a.sizes.begin(), a.sizes.begin() + a.rank, b.sizes.begin());
-}
-
-bool is_in_backward() {
-  constexpr int kNoBackward = -1;
-  return ::torch::autograd::get_current_graph_task_id() != kNoBackward;
 }
 
 int key_of(c10::Device device) { return device.is_cuda() ? device.index() : -1; }

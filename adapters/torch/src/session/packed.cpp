@@ -99,9 +99,8 @@ std::optional<TriedSave> Packed::tried() const {
 /// Whoever differentiates a gradient again differentiates what few bits made of it: their error would enter the loss
 /// itself, and no step would average it out.
 void Packed::check_differentiated_once() const {
-  constexpr int kNoBackward = -1;
-  const bool again = at::GradMode::is_enabled() && ::torch::autograd::get_current_graph_task_id() != kNoBackward &&
-                     ::torch::autograd::get_current_graph_task_keep_graph();
+  const bool again =
+      at::GradMode::is_enabled() && is_in_backward() && ::torch::autograd::get_current_graph_task_keep_graph();
   TORCH_CHECK(!again || !is_lossy(kept_), "actzip: backward with create_graph=True asks for what ", *kept_.site,
               " saved, of which a few bits are kept; their error would enter the loss itself (allowed: this forward "
               "outside of the scope, or preset=\"exact\")");

@@ -4,13 +4,13 @@
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DispatchKeySet.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
 
+#include "base/backward.hpp"
 #include "base/convert.hpp"
 #include "base/memory.hpp"
 #include "observe/memory_log.hpp"
@@ -134,9 +134,8 @@ void SessionImpl::begin_layer_step() {
 }
 
 void SessionImpl::begin_after_backward() {
-  constexpr int kNoBackward = -1;
   if (!backward_ran_->load(std::memory_order_relaxed)) return;
-  if (is_listening(*this) || ::torch::autograd::get_current_graph_task_id() != kNoBackward) return;
+  if (is_listening(*this) || is_in_backward()) return;
   begin_layer_step();
   if (const std::string notice = take_notice(); !notice.empty()) TORCH_WARN(notice);
 }
@@ -254,10 +253,9 @@ SiteSequence::Save SessionImpl::next_save(const Saver& saver) {
 /// Requires the mutex. Where a whole loop runs in one scope, what was kept has gone again by the next forward, and its
 /// sites are those of the one before: they would grow without end. Gives whether that is to be said.
 bool SessionImpl::note_pass() {
-  constexpr int kNoBackward = -1;
   constexpr int kPassesWorthAWord = 4;
   const bool holds = session_.live_bytes() > 0;
-  if (holds || !has_held_ || open_steps_ != 1 || ::torch::autograd::get_current_graph_task_id() != kNoBackward) {
+  if (holds || !has_held_ || open_steps_ != 1 || is_in_backward()) {
     has_held_ = has_held_ || holds;
     return false;
   }
