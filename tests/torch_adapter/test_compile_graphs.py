@@ -290,3 +290,29 @@ def test_attention_with_dropout_keeps_what_it_drew():
     assert cosine(gradient(model, graphs_alone(model), batch), plain) > 0.97
     probabilities = [site for site in sites() if site.use == "softmax_result"]
     assert [site.codec for site in probabilities] == ["affine:8:nearest"]
+
+
+POLES = {
+    "charbonnier": lambda y, z: (y.square() + 1e-4).sqrt(),
+    "rsqrt": lambda y, z: (y * torch.rsqrt(y * y + 1e-4)).sin(),
+    "cdist": lambda y, z: torch.cdist(y, z[:40]),
+    "addcdiv": lambda y, z: torch.addcdiv(y, z, y.abs() + 0.01),
+    "atan2": torch.atan2,
+    "cosine": lambda y, z: F.cosine_similarity(y, z),
+    "prod": lambda y, z: (y[:, :8] + 1).prod(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", POLES)
+def test_what_gradients_divide_by_is_kept_exactly(name, dtype):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(128, 128, dtype=dtype) / 128)
+    x, z = torch.randn(256, 128, dtype=dtype), torch.randn(256, 128, dtype=dtype)
+
+    def loss():
+        return POLES[name](x @ weight, z).mean()
+
+    (exact,) = torch.autograd.grad(loss(), [weight])
+    (found,) = torch.autograd.grad(graphs_alone(loss, min_numel=0)(), [weight])
+    assert cosine(found.flatten(), exact.flatten()) > (0.95 if dtype is torch.float32 else 0.9999)
