@@ -210,16 +210,18 @@ class Rewrite:
         return made
 
     def _replace(self, node: Node, made: Node) -> None:
-        if made in self._between.tensors:
-            return
+        reader = self._between.tensors.get(made) or self._hand_over_mask(node, made)
+        node.replace_all_uses_with(reader)
+        self._backward.erase_node(node)
+
+    def _hand_over_mask(self, node: Node, made: Node) -> Node:
         with self._backward.inserting_before(first_of(self._between.tensors.values(), self._backward)):
             reader = self._backward.placeholder(f"{made.name}_mask")
         reader.meta.update(node.meta)
-        node.replace_all_uses_with(reader)
-        self._backward.erase_node(node)
         self._between.tensors = {made: reader, **self._between.tensors}
         if node.meta.get("partitioner_tag") == "is_backward":
             self._made.add(made)  # torch would compare again
+        return reader
 
     # Results
 
