@@ -71,10 +71,19 @@ PlanReport plan_from(const Fields& fields) {
   fields.read("budget_bits", plan.budget_bits);
   fields.read("average_bits", plan.average_bits);
   fields.read("plans", plan.plans);
+  fields.read("predicted_bytes", plan.predicted_bytes);
   fields.read("predicted_variance", plan.predicted_variance);
   fields.read("measured_variance", plan.measured_variance);
   fields.read("gradient_variance", plan.gradient_variance);
   return plan;
+}
+
+BudgetReport budget_from(const Fields& fields) {
+  BudgetReport budget;
+  fields.read("asked", budget.asked);
+  fields.read("bytes", budget.bytes);
+  fields.read("most_held", budget.most_held);
+  return budget;
 }
 
 Cause cause_from(const std::string& text) {
@@ -120,6 +129,7 @@ Report report_from(const Fields& fields) {
   fields.read("bytes_after", report.bytes_after);
   fields.read("index_overflow", report.index_overflow);
   report.plan = fields.part("plan", &plan_from);
+  report.budget = fields.part("budget", &budget_from);
   report.sample_statistics = fields.part("sample_statistics", &statistics_from);
   for (const py::object& site : fields.get<std::vector<py::object>>("sites"))
     report.sites.push_back(site_from(Fields(site)));

@@ -40,6 +40,10 @@ class Memory {
   /// Blocks the calling thread until the device has come to that point. Not with null.
   virtual void wait_for(const std::shared_ptr<void>& point) = 0;
 
+  /// Bytes that can still be had on the device of `stream`, as far as can be told now; without an answer, what the host
+  /// has left.
+  [[nodiscard]] virtual std::size_t available_bytes(const Stream& stream) const;
+
   /// Whether the framework knows of no change to `bytes` since they were handed out. Restored values that were changed
   /// are restored again. A framework that cannot tell says true.
   [[nodiscard]] virtual bool untouched(const Allocation& bytes) const;

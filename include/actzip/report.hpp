@@ -86,12 +86,20 @@ struct PlanReport {
   double budget_bits = 0.0;
   double average_bits = 0.0;  ///< of the codes, over the elements of the sites that the plan chose for; 0 before any
   std::int64_t plans = 0;     ///< made so far
-  std::optional<double> predicted_variance = {};  ///< that compression adds to the gradient
+  std::optional<std::size_t> predicted_bytes = {};  ///< that the step keeps, by the plan
+  std::optional<double> predicted_variance = {};    ///< that compression adds to the gradient
   std::optional<double> measured_variance = {};
   std::optional<double> gradient_variance = {};  ///< its own, over batches
 
   /// Whether compression adds more than 10 % to the gradient's own variance, as far as is known.
   [[nodiscard]] bool adds_much() const;
+};
+
+/// What a session with a budget holds between forward and backward, tensors that are kept exactly included.
+struct BudgetReport {
+  std::string asked;                      ///< as it was asked for
+  std::optional<std::size_t> bytes = {};  ///< of the last step; none while it is not known
+  std::size_t most_held = 0;              ///< at any time of the last step
 };
 
 struct Report {
@@ -104,6 +112,7 @@ struct Report {
   std::size_t bytes_after = 0;
   std::size_t live_bytes = 0;                              ///< encoded bytes that wait for backward now
   std::optional<PlanReport> plan = {};                     ///< of a session that adapts
+  std::optional<BudgetReport> budget = {};                 ///< of one that has a budget
   std::optional<SampleStatistics> sample_statistics = {};  ///< of one that knows gradients by sample
   bool index_overflow = false;  ///< a device has found an index outside its operator's bound: a gradient was wrong
 

@@ -57,6 +57,11 @@ struct SessionOptions {
   /// Whether an adapter that can compare gradients does so once for each site: see Session::note_look(). None:
   /// unless a preset asks for the same codec everywhere, or for what another system does.
   std::optional<bool> guard = std::nullopt;
+  /// How much may be held between forward and backward, as text: see parse_budget(). Bits then go where they matter, as
+  /// with `adapt`, as many as fit; the first steps, in which sizes are learned, have the fewest. It is kept at any
+  /// time: if the fewest bits of a step do not fit, restoring a tensor of that step throws Error(budget_too_small),
+  /// which says what is missing. "": no limit.
+  std::string budget = {};
 };
 
 struct SiteId {
@@ -318,8 +323,16 @@ class Session {
   [[nodiscard]] bool is_guarded() const;
 
   /// Somebody has looked at that site. If its few bits spoil a gradient, it is kept as it is from now on, whatever
-  /// policy and plan say.
-  void note_look(SiteId site, bool spoils_gradient);
+  /// policy and plan say; under a budget it gets more bits in the next plan, and is to be looked at again. Gives
+  /// whether it is kept as it is from now on.
+  bool note_look(SiteId site, bool spoils_gradient);
+
+  /// Whether it makes sense to look at a site now: not while a budget has no plan for it.
+  [[nodiscard]] bool is_settled(SiteId site) const;
+
+  /// Counts `bytes` that an adapter keeps beside everything else into the budget, until what it gives is released. Null
+  /// if there is no room, `site` and all that comes behind it in the step considered. Something without a budget, too.
+  [[nodiscard]] std::shared_ptr<void> hold_beside(SiteId site, std::size_t bytes);
 
   [[nodiscard]] bool was_looked_at(SiteId site) const;
 

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from .decorated import check_can_run_in_scope
 from .levels import warn_of_level
 from .notices import look_back
-from .options import canonical, check
+from .options import budget_text, canonical, check
 from .report import Report, bytes_text
 
 _P = ParamSpec("_P")
@@ -46,6 +46,7 @@ class BaseSession:
         codec: str = "",
         max_bits: int = 0,
         guard: bool | None = None,
+        budget: str | float | None = None,
         min_elems: int | None = None,
         dry: bool | None = None,
     ) -> None:
@@ -58,7 +59,8 @@ class BaseSession:
         self.options: dict[str, Any] = {
             "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
             "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
-            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, "guard": guard, **named_twice}
+            "num_samples": num_samples, "codec": codec, "max_bits": max_bits, "guard": guard, "budget": budget,
+            **named_twice}
         check(self.options)
         self._core = self._make_core()
         warn_of_level(preset)
@@ -84,6 +86,7 @@ class BaseSession:
     def _make_core(self) -> Any:
         options = dict(self.options)
         min_numel, dry_run, rules = (options.pop(name) for name in ("min_numel", "dry_run", "rules"))
+        options["budget"] = budget_text(options["budget"])
         return self._core_of(min_elems=min_numel, dry=dry_run, rules=list(rules.items()), **options)
 
     def __deepcopy__(self, _: dict) -> BaseSession:

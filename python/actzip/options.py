@@ -60,7 +60,16 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "codec": (_is_text, "a text such as 'affine:nearest:group=64', or ''"),
     "guard": (lambda value: value is None or _is_flag(value), "True, False or None"),
     "max_bits": (_is_count, "a whole number, 0 or more"),
+    "budget": (lambda value: value is None or _is_text(value) or _is_number(value),
+               "bytes such as '4GiB' or 2**32, a share of what is held without actzip such as 0.25, 'auto', or None"),
 }
+
+
+def budget_text(budget: Any) -> str:
+    """As the core reads it: a number up to 1 is a share, one above counts bytes."""
+    if budget is None or _is_text(budget):
+        return budget or ""
+    return f"{budget}B" if budget > 1 else str(budget)
 
 
 def check(options: Mapping[str, Any]) -> None:

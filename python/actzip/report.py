@@ -63,9 +63,19 @@ class PlanReport:
     budget_bits: float
     average_bits: float  #: over the elements that the plan chose for; 0 before any
     plans: int  #: made so far
+    predicted_bytes: int | None  #: that the step keeps, by the plan
     predicted_variance: float | None  #: that compression adds to the gradient
     measured_variance: float | None
     gradient_variance: float | None  #: its own, over batches
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetReport:
+    """What a session with a budget holds between forward and backward, tensors that are kept exactly included."""
+
+    asked: str  #: as it was asked for
+    bytes: int | None  #: of the last step; None while it is not known
+    most_held: int  #: at any time of the last step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +103,7 @@ class Report:
     index_overflow: bool  #: an index lay outside its operator's bound
     sites: tuple[SiteReport, ...]
     plan: PlanReport | None  #: of a session that adapts
+    budget: BudgetReport | None  #: of one that has a budget
     sample_statistics: SampleStatistics | None  #: of one that knows gradients by sample
 
     @classmethod
@@ -103,8 +114,8 @@ class Report:
             SiteReport(**{**site, "shape": tuple(site["shape"]),
                           "sample_bits": site["sample_bits"] and SampleBits(**site["sample_bits"])})
             for site in fields.pop("sites"))
-        plan, statistics = fields.pop("plan"), fields.pop("sample_statistics")
-        return cls(sites=sites, plan=plan and PlanReport(**plan),
+        plan, budget, statistics = (fields.pop(name) for name in ("plan", "budget", "sample_statistics"))
+        return cls(sites=sites, plan=plan and PlanReport(**plan), budget=budget and BudgetReport(**budget),
                    sample_statistics=statistics and SampleStatistics(**statistics), **fields)
 
     @property

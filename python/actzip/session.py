@@ -57,6 +57,11 @@ class Session(BaseSession):
         guard: whether each site is looked at once, in the first steps: if a gradient that is made of its few bits has
             little in common with the exact one, the site is kept as it is from then on, with a warning. None: unless
             the preset is one codec for everything, or a level of another system. See docs/policy.md.
+        budget: how much may be held between forward and backward: bytes (``"4GiB"``, ``2**32``), a share of what torch
+            alone would hold (``0.25``), or ``"auto"``, what the device has left from the third step on. Bits go where
+            they matter, as many as fit, up to keeping a tensor as it is; the first two steps, in which sizes are
+            learned, have the fewest. The limit holds at any time, for everything that is kept; if the fewest bits do
+            not fit, ``backward()`` raises, and says what is missing. See docs/plan.md.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip

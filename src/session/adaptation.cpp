@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <variant>
 
+#include "actzip/codec.hpp"
 #include "actzip/error.hpp"
 #include "actzip/registry.hpp"
 #include "session/state.hpp"
@@ -19,6 +20,7 @@ namespace {
 constexpr double kFewestBits = 1.0;
 constexpr double kMostBits = Affine::kMostBits;
 constexpr double kDefaultBits = 2.0;
+constexpr double kLeastError = 1e-6;         // of a table's codec: none is exact that a plan may change
 constexpr std::int64_t kObserveEvery = 200;  // an observed step takes as long as two or three
 constexpr std::int64_t kMeasureEvery = 1000;
 
@@ -31,11 +33,6 @@ struct Holding {
   std::vector<Site*> sites;  ///< that a plan may choose for
   std::optional<double> sensitivity;
 };
-
-bool has_plane(const CodecSpec& spec) {
-  const auto* rotated = std::get_if<Rotated>(&spec);
-  return rotated != nullptr && rotated->mask_plane;
-}
 
 /// By keepers, in the order of the step. What somebody asks to be kept exactly is out of a plan's reach.
 std::vector<Holding> holdings(std::span<Site* const> step) {
@@ -55,39 +52,48 @@ std::vector<Holding> holdings(std::span<Site* const> step) {
 
 std::int64_t elems_of(const Holding& holding) { return unique_elems(holding.keeper->shape); }
 
-/// What is not known yet is taken to be as sensitive as the mean of the rest, element by element.
-double mean_sensitivity(std::span<const Holding> all) {
+/// How sensitive memory is taken to be before anybody has looked: as if the table balanced what each element adds.
+double prior_of(const Holding& holding) {
   double sum = 0.0;
-  double elems = 0.0;
+  for (const Site* site : holding.sites) sum += 1.0 / std::max(site->table_error, kLeastError);
+  return sum * static_cast<double>(elems_of(holding));
+}
+
+/// What is not known yet is taken to be as sensitive as the rest is, beside what was expected of it.
+double known_beside_prior(std::span<const Holding> all) {
+  double known = 0.0;
+  double prior = 0.0;
   for (const Holding& holding : all) {
     if (!holding.sensitivity) continue;
-    sum += *holding.sensitivity;
-    elems += static_cast<double>(elems_of(holding));
+    known += *holding.sensitivity;
+    prior += prior_of(holding);
   }
-  return elems > 0.0 ? sum / elems : 0.0;
+  return prior > 0.0 ? known / prior : 1.0;
 }
 
 Want want_of(const CodecSpec& spec, bool not_negative) {
   return {std::holds_alternative<Copy>(spec) ? Keep::as_is : Keep::encoded, spec, not_negative};
 }
 
-std::vector<PlanChoice> choices_for(const Holding& holding, const CodecFamily& family, int max_bits) {
-  const bool plane = !holding.keeper->can_plan;
-  std::vector<PlanChoice> choices = plan_choices(holding.keeper->dtype, elems_of(holding), plane);
-  int least = 1;
-  for (const Site* site : holding.sites) least = std::max(least, least_bits(*site->row).value);
-  if (max_bits > 0) {
-    least = std::min(least, max_bits);
-    std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits > max_bits; });
-  }
-  std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits < least; });
-  const auto samples = holding.keeper->summaries.observed();
-  for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error by it
-    choice.spec = in_family(choice.spec, family);
-    choice.error = samples && std::holds_alternative<Rotated>(choice.spec) ? samples->error_at[choice.bits - 1]
-                                                                           : expected_error(choice.spec);
-  }
-  return choices;
+std::vector<PlanChoice> choices_for(const Holding& holding, const PlanLimits& limits) {
+  Bits least(1);
+  for (const Site* site : holding.sites) least = std::max(least, least_bits(*site, limits));
+  return choices_for(*holding.keeper, kept_shape(*holding.keeper), least, !holding.keeper->can_plan, limits);
+}
+
+/// Bytes of a step that no plan can change.
+std::size_t fixed_bytes(std::span<Site* const> step, std::span<const Holding> planned) {
+  std::size_t sum = 0;
+  for (const Site* site : step) sum += site->last.after;
+  for (const Holding& holding : planned) sum -= holding.keeper->last.after;
+  return sum;
+}
+
+/// What a plan for `bytes` of a step may spend on these. Throws Error(budget_too_small) if that is less than nothing.
+TotalBytes left_of(TotalBytes bytes, std::size_t fixed) {
+  if (fixed <= bytes.value) return {bytes.value - fixed};
+  throw Error(ErrorCode::budget_too_small,
+              fmt::format("session: {} of {} bytes are out of reach of a plan", fixed, bytes.value));
 }
 
 /// The budget, or the least that can be had if that is more.
@@ -125,6 +131,11 @@ bool is_average_bits(const std::optional<double>& bits) { return bits && !spec_o
 
 }  // namespace
 
+bool has_plane(const CodecSpec& spec) {
+  const auto* rotated = std::get_if<Rotated>(&spec);
+  return rotated != nullptr && rotated->mask_plane;
+}
+
 Adapt parse_adapt(const std::string& text) {
   if (text.empty()) return {};
   if (text == "layer") return {.by_layer = true};
@@ -142,6 +153,42 @@ Adapt parse_adapt(const std::string& text) {
 Bits least_bits(const PolicyRow& row) {
   const auto* rotated = std::get_if<Rotated>(&row.spec);
   return Bits(rotated != nullptr && rotated->bits == Bits(4) ? 2 : 1);
+}
+
+Bits least_bits(const Site& site, const PlanLimits& limits) {
+  // Few bits of what the table gives 8 do more harm than their error says, and the first steps of a budget know no
+  // more.
+  constexpr Bits kOfMany(4);
+  if (site.has_plane) return site.least_bits;  // others read the values that it keeps
+  const bool has_many = std::holds_alternative<Affine>(site.row->spec);
+  const Bits least = limits.has_budget && has_many ? kOfMany : least_bits(*site.row);
+  return std::max(least, site.least_bits);
+}
+
+KeptShape kept_shape(const Site& site) { return {site.dtype, site.shape, site.row_elems}; }
+
+std::size_t kept_bytes(const Site& site, const KeptShape& shape, const CodecSpec& spec) {
+  const Segments segments = row_segments(*site.row, spec, shape.shape, shape.row_elems);
+  return encoded_bytes(spec, shape.dtype, shape.shape, segments);
+}
+
+std::vector<PlanChoice> choices_for(const Site& keeper, const KeptShape& shape, Bits least, bool plane,
+                                    const PlanLimits& limits) {
+  std::vector<PlanChoice> choices = plan_choices(shape.dtype, unique_elems(shape.shape), plane);
+  int fewest = least.value;
+  if (limits.max_bits > 0) {
+    fewest = std::min(fewest, limits.max_bits);
+    std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits > limits.max_bits; });
+  }
+  std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits < fewest; });
+  const auto samples = keeper.summaries.observed();
+  for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error by it
+    choice.spec = in_family(choice.spec, limits.family);
+    choice.bytes = kept_bytes(keeper, shape, choice.spec);
+    choice.error = samples && std::holds_alternative<Rotated>(choice.spec) ? samples->error_at[choice.bits - 1]
+                                                                           : expected_error(choice.spec);
+  }
+  return choices;
 }
 
 std::optional<Bits> policy_bits(const SessionOptions& options) {
@@ -192,12 +239,12 @@ TrialNoise trial_noise(const CodecSpec& held) {
 Adaptation::Adaptation(const SessionOptions& options) {
   const bool is_average = is_average_bits(options.bits);
   const Adapt adapt = parse_adapt(options.adapt);
-  is_on_ = adapt.by_layer || is_average;
+  const bool has_budget = !options.budget.empty();
+  is_on_ = adapt.by_layer || is_average || has_budget;
   is_measured_ = adapt.is_measured;
   interval_ = options.interval > 0 ? options.interval : is_measured_ ? kMeasureEvery : kObserveEvery;
   report_.budget_bits = options.bits.value_or(kDefaultBits);
-  family_ = parse_family(options.codec);
-  max_bits_ = options.max_bits;
+  limits_ = {parse_family(options.codec), options.max_bits, has_budget};
 }
 
 void Adaptation::begin_step() {
@@ -209,23 +256,25 @@ void Adaptation::begin_step() {
   if (is_early || steps_ % interval_ == 0) is_due_ = true;
 }
 
-void Adaptation::plan(std::span<Site* const> step) {
+void Adaptation::plan(std::span<Site* const> step, std::optional<TotalBytes> bytes) {
   const std::vector<Holding> all = holdings(step);
-  if (all.empty()) return;
+  const std::size_t fixed = fixed_bytes(step, all);
+  if (all.empty() && !bytes) return;
   is_due_ = false;
-  const double mean = mean_sensitivity(all);
+  const double scale = known_beside_prior(all);
   std::vector<PlanItem> items;
   for (const Holding& holding : all) {
-    const auto elems = elems_of(holding);
-    items.push_back({.elems = elems,
-                     .sensitivity = holding.sensitivity.value_or(mean * static_cast<double>(elems)),
-                     .choices = choices_for(holding, family_, max_bits_)});
+    items.push_back({.elems = elems_of(holding),
+                     .sensitivity = holding.sensitivity.value_or(scale * prior_of(holding)),
+                     .choices = choices_for(holding, limits_)});
   }
-  const Plan plan = solve_plan(items, affordable(report_.budget_bits, items));
+  const Budget budget = bytes ? Budget(left_of(*bytes, fixed)) : Budget(affordable(report_.budget_bits, items));
+  const Plan plan = solve_plan(items, budget);
   for (std::size_t i = 0; i < all.size(); ++i) tell(all[i], items[i].choices[plan.choices[i]].spec);
   ++report_.plans;
   report_.average_bits = plan.average_bits;
   report_.predicted_variance = plan.variance;
+  report_.predicted_bytes = fixed + plan.bytes;
   report_.measured_variance.reset();
 }
 

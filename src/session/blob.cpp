@@ -39,7 +39,12 @@ Blob::~Blob() {
 }
 
 Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
+  kept.blob->state().check_budget();
   const Blob::Contents& contents = kept.blob->contents();
+  if (contents.is_dropped) {
+    throw Error(ErrorCode::budget_too_small,
+                fmt::format("{}: nothing was kept of it, because its step passed the budget", *kept.site));
+  }
   Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
   if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};
   return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, contents.segments, bytes};

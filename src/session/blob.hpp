@@ -7,6 +7,7 @@
 
 #include "actzip/memory.hpp"
 #include "actzip/session.hpp"
+#include "session/held_memory.hpp"
 #include "session/share_table.hpp"
 
 namespace actzip {
@@ -19,12 +20,14 @@ class Blob : public std::enable_shared_from_this<Blob> {
     DType dtype = DType::f32;
     std::int64_t elems = 0;
     Seed seed{0};
-    Segments segments;                  ///< samples with bits of their own, or one
-    Stream stream;                      ///< the one it was encoded on; on the CPU its executor is not used again
-    Allocation bytes;                   ///< empty unless encoded
-    std::shared_ptr<void> encoded;      ///< if it has indices on a device: the point of Memory when they are encoded
-    const std::string* site = nullptr;  ///< its name, in the state
-    bool is_private = false;            ///< not what the memory holds: see Encoder
+    Segments segments;                    ///< samples with bits of their own, or one
+    Stream stream;                        ///< the one it was encoded on; on the CPU its executor is not used again
+    Allocation bytes;                     ///< empty unless encoded
+    std::shared_ptr<void> encoded;        ///< if it has indices on a device: the point of Memory when they are encoded
+    const std::string* site = nullptr;    ///< its name, in the state
+    bool is_private = false;              ///< not what the memory holds: see Encoder
+    bool is_dropped = false;              ///< it passed the budget: there are no bytes, and backward fails
+    session::HeldMemory::Part held = {};  ///< what it counts for in a budget
   };
 
   Blob(std::shared_ptr<session::State> state, Contents contents);

@@ -10,25 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "session/bytes_text.hpp"
+
 namespace actzip {
 
 namespace {
+
+using session::bytes_text;
 
 std::string shape_text(const Shape& shape) {
   std::string text;
   for (int d = 0; d < shape.rank; ++d) text += fmt::format("{}{}", d == 0 ? "" : "x", shape.sizes[d]);
   return text;
-}
-
-std::string bytes_text(std::size_t bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
 }
 
 std::string json_string(std::string_view text) {
@@ -48,13 +41,24 @@ std::string json_number(const std::optional<double>& number) {
   return number ? fmt::format("{:.6g}", *number) : "null";
 }
 
+std::string json_count(const std::optional<std::size_t>& number) {
+  return number ? fmt::format("{}", *number) : "null";
+}
+
 std::string json_plan(const std::optional<PlanReport>& plan) {
   if (!plan) return "null";
   return fmt::format(
-      R"({{"budget_bits": {}, "average_bits": {}, "plans": {}, "predicted_variance": {}, "measured_variance": {}, )"
-      R"("gradient_variance": {}}})",
-      plan->budget_bits, plan->average_bits, plan->plans, json_number(plan->predicted_variance),
-      json_number(plan->measured_variance), json_number(plan->gradient_variance));
+      R"({{"budget_bits": {}, "average_bits": {}, "plans": {}, "predicted_bytes": {}, "predicted_variance": {}, )"
+      R"("measured_variance": {}, "gradient_variance": {}}})",
+      plan->budget_bits, plan->average_bits, plan->plans, json_count(plan->predicted_bytes),
+      json_number(plan->predicted_variance), json_number(plan->measured_variance),
+      json_number(plan->gradient_variance));
+}
+
+std::string json_budget(const std::optional<BudgetReport>& budget) {
+  if (!budget) return "null";
+  return fmt::format(R"({{"asked": {}, "bytes": {}, "most_held": {}}})", json_string(budget->asked),
+                     json_count(budget->bytes), budget->most_held);
 }
 
 std::string json_samples(const std::optional<SampleBits>& bits) {
@@ -82,11 +86,18 @@ std::string variance_text(std::string_view what, const std::optional<double>& va
   return fmt::format("{} {}", what, variance ? fmt::format("{:.3g}", *variance) : "not known");
 }
 
-std::string plan_text(const PlanReport& plan) {
+std::string budget_text(const BudgetReport& budget) {
+  const std::string bytes = budget.bytes ? bytes_text(*budget.bytes) : "not known yet";
+  return fmt::format("budget {}: {}; at most {} were held at any time of the step\n", budget.asked, bytes,
+                     bytes_text(budget.most_held));
+}
+
+std::string plan_text(const PlanReport& plan, bool has_budget) {
+  if (plan.plans == 0 && has_budget) return "no plan yet: the fewest bits, until sizes are known\n";
   if (plan.plans == 0) return fmt::format("no plan yet for {} bits on average: the table decides\n", plan.budget_bits);
-  std::string text =
-      fmt::format("plan {}: {:.2f} bits on average of {}; variance of the gradient, by its square: {}", plan.plans,
-                  plan.average_bits, plan.budget_bits, variance_text("predicted", plan.predicted_variance));
+  std::string text = fmt::format(
+      "plan {}: {:.2f} bits on average{}; variance of the gradient, by its square: {}", plan.plans, plan.average_bits,
+      has_budget ? "" : fmt::format(" of {}", plan.budget_bits), variance_text("predicted", plan.predicted_variance));
   if (plan.measured_variance) text += variance_text(", measured", plan.measured_variance);
   text += variance_text(", its own over batches", plan.gradient_variance) + '\n';
   if (plan.adds_much()) {
@@ -242,7 +253,8 @@ double Report::ratio() const {
 
 std::string Report::to_text(bool all) const {
   std::string text = summary_text(*this);
-  if (plan) text += plan_text(*plan);
+  if (budget) text += budget_text(*budget);
+  if (plan) text += plan_text(*plan, budget.has_value());
   if (sample_statistics) {
     text += fmt::format("gradients of {} samples are known in {}\n", sample_statistics->samples,
                         bytes_text(sample_statistics->bytes));
@@ -258,9 +270,9 @@ std::string Report::to_json() const {
   for (const SiteReport& site : sites) rows += (rows.empty() ? "\n  " : ",\n  ") + json_site(site);
   return fmt::format(
       R"({{"preset": {}, "runs_as": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "live_bytes": {}, )"
-      R"("index_overflow": {}, "plan": {}, "sample_statistics": {}, "sites": [{}]}})",
+      R"("index_overflow": {}, "plan": {}, "budget": {}, "sample_statistics": {}, "sites": [{}]}})",
       json_string(preset), json_string(runs_as), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow,
-      json_plan(plan), json_statistics(sample_statistics), rows);
+      json_plan(plan), json_budget(budget), json_statistics(sample_statistics), rows);
 }
 
 }  // namespace actzip

@@ -18,7 +18,7 @@ namespace actzip::session {
 
 namespace {
 
-constexpr std::string_view kTitle = "actzip session 1";
+constexpr std::string_view kTitle = "actzip session 2";
 constexpr std::string_view kNone = "-";
 
 [[noreturn]] void fail(std::string_view what) {
@@ -26,7 +26,8 @@ constexpr std::string_view kNone = "-";
               fmt::format("session: {} (allowed: what save_state() of a session with the same options gave)", what));
 }
 
-std::string text_of(const std::optional<double>& value) {
+template <class Number>
+std::string text_of(const std::optional<Number>& value) {
   return value ? fmt::format("{}", *value) : std::string(kNone);
 }
 
@@ -64,6 +65,10 @@ class Reader {
     const auto value = number<double>();
     if (!std::isfinite(value) || value < 0.0) fail(fmt::format("'{}' is no amount", value));
     return value;
+  }
+
+  std::optional<std::size_t> optional_count() {
+    return skips_none() ? std::nullopt : std::optional(count<std::size_t>());
   }
 
   std::optional<double> optional_amount() { return skips_none() ? std::nullopt : std::optional(amount()); }
@@ -125,6 +130,7 @@ struct SavedSite {
   bool has_plane = false;
   Look look = Look::none;
   StepPart part = StepPart::unknown;
+  Bits least_bits{1};
   std::int64_t saves = 0;
 };
 
@@ -141,6 +147,7 @@ SavedSite read_site(std::string_view line) {
   site.has_plane = fields.flag();
   site.look = static_cast<Look>(fields.count<int>(static_cast<int>(Look::spoilt)));
   site.part = static_cast<StepPart>(fields.count<int>(static_cast<int>(StepPart::loss)));
+  site.least_bits = Bits(fields.count<int>(Affine::kMostBits));
   site.saves = fields.count<std::int64_t>();
   fields.check_done();
   return site;
@@ -153,6 +160,7 @@ Adaptation::Progress read_progress(std::string_view line, PlanReport report) {
   progress.is_due = fields.flag();
   report.plans = fields.count<std::int64_t>();
   report.average_bits = fields.amount();
+  report.predicted_bytes = fields.optional_count();
   report.predicted_variance = fields.optional_number();
   report.measured_variance = fields.optional_number();
   report.gradient_variance = fields.optional_number();
@@ -166,14 +174,17 @@ Adaptation::Progress read_progress(std::string_view line, PlanReport report) {
 std::string State::save() {
   const std::lock_guard lock(mutex_);
   const auto [steps, is_due, plan] = adaptation_.progress();
-  std::string text = fmt::format("{}\n{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_.load());
-  text +=
-      fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
-                  text_of(plan.predicted_variance), text_of(plan.measured_variance), text_of(plan.gradient_variance));
+  const auto limit = held.limit() != HeldMemory::kNoLimit ? std::optional(held.limit()) : std::nullopt;
+  std::string text =
+      fmt::format("{}\n{}\t{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_.load(), text_of(limit));
+  text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
+                      text_of(plan.predicted_bytes), text_of(plan.predicted_variance), text_of(plan.measured_variance),
+                      text_of(plan.gradient_variance));
   for (const Site& site : sites_) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
-                        text_of(site.asked), text_of(site.planned), text_of(site.sensitivity), int{site.has_plane},
-                        static_cast<int>(site.look.load()), static_cast<int>(site.part.load()), site.saves);
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot,
+                        site.ordinal, text_of(site.asked), text_of(site.planned), text_of(site.sensitivity),
+                        int{site.has_plane}, static_cast<int>(site.look.load()), static_cast<int>(site.part.load()),
+                        site.least_bits.value, site.saves);
   }
   return text;
 }
@@ -186,6 +197,7 @@ void State::load(std::string_view text) {
   const auto encoded = counts.count<std::uint64_t>();
   const auto saves = counts.count<std::int64_t>();
   const auto step = counts.count<std::int64_t>();
+  const auto limit = counts.optional_count();
   counts.check_done();
 
   const std::lock_guard lock(mutex_);
@@ -197,6 +209,7 @@ void State::load(std::string_view text) {
   encoded_count_ = encoded;
   saves_ = saves;
   step_ = step;
+  if (budget_ && limit) held.set_limit(*limit);
   adaptation_.set_progress(progress);
   for (const SavedSite& saved : sites) {
     Site& site = sites_[make_site({saved.module, saved.op, saved.slot, saved.ordinal}).value];
@@ -206,6 +219,7 @@ void State::load(std::string_view text) {
     site.has_plane = saved.has_plane;
     site.look = saved.look;
     site.part = saved.part;
+    site.least_bits = saved.least_bits;
     site.saves = saved.saves;
   }
 }

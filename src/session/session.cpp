@@ -30,7 +30,11 @@ void Session::note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& 
 
 bool Session::is_guarded() const { return state_->is_guarded(); }
 
-void Session::note_look(SiteId site, bool spoils_gradient) { state_->note_look(site, spoils_gradient); }
+bool Session::note_look(SiteId site, bool spoils_gradient) { return state_->note_look(site, spoils_gradient); }
+
+bool Session::is_settled(SiteId site) const { return state_->is_settled(site); }
+
+std::shared_ptr<void> Session::hold_beside(SiteId site, std::size_t bytes) { return state_->hold_beside(site, bytes); }
 
 bool Session::was_looked_at(SiteId site) const { return state_->was_looked_at(site); }
 

@@ -49,15 +49,19 @@ State::State(const SessionOptions& options)
       options_(written_out(options)),
       policy_(options_.preset, policy_bits(options_), options_.rules, parse_family(options_.codec)),
       by_sample_(parse_adapt(options_.adapt).by_sample),
+      budget_(parse_budget(options_.budget)),
       adaptation_(options_) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
   }
+  begin_budget();
 }
 
 void State::begin_step() {
   overflow.check();
   const std::lock_guard lock(mutex_);
+  settle_budget();
+  held.begin_step();
   ++step_;
   order_.clear();
   is_observed_ = false;
@@ -70,8 +74,11 @@ bool State::is_guarded() const {
   return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());
 }
 
-void State::note_look(SiteId site, bool spoils_gradient) {
-  site_at(site).look = spoils_gradient ? Look::spoilt : Look::fine;
+bool State::note_look(SiteId id, bool spoils_gradient) {
+  Site& site = site_at(id);
+  if (spoils_gradient && ask_for_more_bits(site)) return false;
+  site.look = spoils_gradient ? Look::spoilt : Look::fine;
+  return spoils_gradient;
 }
 
 bool State::was_looked_at(SiteId site) { return site_at(site).look != Look::none; }
@@ -107,7 +114,11 @@ bool State::learn(const Observation& observation) {
   if (observation.gradient_variance && is_sound(*observation.gradient_variance)) {
     adaptation_.set_gradient_variance(*observation.gradient_variance);
   }
-  adaptation_.plan(order_);
+  if (budget_) {
+    plan_within_budget();
+  } else {
+    adaptation_.plan(order_);
+  }
   return true;
 }
 
@@ -185,12 +196,14 @@ State::Decision State::decide(const Site& site, const SavedTensor& tensor) {
   Choice& choice = decision.choice;
   decision.can_plan = can_plan(*site.row, choice);
   if (!decision.can_plan) return decision;
+  decision.table_error = expected_error(choice.spec);
   const std::lock_guard lock(mutex_);
   if (site.planned) {
     choice.keep = site.planned->how;
     choice.spec = site.planned->spec;
     choice.reason = "as planned";
   }
+  if (budget_) choose_within_budget(site, tensor, choice);
   if (is_tried(site)) {
     choice.keep = Keep::encoded;
     choice.spec = trial_noise(choice.spec).spec;
@@ -231,20 +244,23 @@ Cause State::cause_of(const Site& site, const SavedTensor& tensor) const {
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {
   Site& site = site_at(id);
   ++saves_;
-  const auto [choice, may_plan] = decide(site, tensor);
+  look_what_is_left(tensor, stream, memory);
+  const Decision decision = decide(site, tensor);
+  const Choice& choice = decision.choice;
   Outcome outcome;
   outcome.reason = choice.reason;
   Kept kept;
   if (tensor.role == Role::unsupported) {
     outcome.before = outcome.after = tensor.bytes;
+    if (budget_) kept.blob = exact_blob(site, tensor.bytes);
   } else if (tensor.role == Role::activation) {
     const Blob* blob = source != nullptr ? source->blob.get() : nullptr;
-    kept = keep_memory(site, tensor, choice, {stream, memory, blob}, outcome);
+    kept = keep_memory(site, tensor, decision, {stream, memory, blob}, outcome);
   }
   if (outcome.kind == SiteKind::as_is) outcome.cause = cause_of(site, tensor);
-  record(site, tensor, outcome, kept, may_plan);
+  record(site, tensor, outcome, kept, decision);
   kept.has_segment_bits = kept.blob && kept.blob->contents().segments.total_bits != 0;
-  if (may_plan && !kept.as_mask) {
+  if (decision.can_plan && !kept.as_mask) {
     kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
     kept.trial->seed = trial_seed(site);
   }
@@ -253,10 +269,11 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
 }
 
 /// Activations hold memory of their own: let go, shared with an earlier save, derived from another, or stored.
-Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Target& target,
+Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Decision& decision, const Target& target,
                         Outcome& outcome) {
+  const Choice& choice = decision.choice;
   const std::size_t bytes = tensor_bytes(tensor);
-  if (choice.keep == Keep::as_is && bytes < kWorthSharing) {
+  if (choice.keep == Keep::as_is && bytes < kWorthSharing && !budget_) {
     outcome.before = outcome.after = bytes;
     return {};
   }
@@ -279,7 +296,8 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Choice& cho
     return derived_from(*source, site, std::move(keys), {want.how, want.spec, after_relu});
   }
   if (source != nullptr) teach(*source, of_source);
-  const Want have = source != nullptr ? want : to_store(site, want, found);
+  Want have = source != nullptr ? want : to_store(site, want, found);
+  if (budget_ && (decision.can_plan || has_plane(have.spec))) have = fit_into_budget(site, tensor, have);
   return store(site, tensor, {want, have, std::move(keys)}, target, outcome);
 }
 
@@ -316,8 +334,10 @@ Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const 
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
     if (!options_.dry) blob = encode_blob(site, tensor, have.spec, segments, target.stream, target.memory);
   }
-  const Keep how = blob ? Keep::encoded : Keep::as_is;
-  if (!blob) blob = empty_blob(site);
+  const bool is_exact = blob == nullptr;
+  if (is_exact) blob = exact_blob(site, outcome.after);
+  if (!blob) blob = dropped_blob(site, tensor, Copy{});
+  const Keep how = blob->contents().how;
   if (!blob->contents().is_private) blob->keys = std::move(storing.keys);
   blob->want = want;
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
@@ -359,7 +379,8 @@ Want State::to_store(const Site& site, const Want& want, const Found& found) {
   if (found.weaker == nullptr) return site.asked && serves(*site.asked, want) ? *site.asked : want;
   const Want both = found.weaker_want.not_negative ? with_plane(want) : want;
   ask(*found.weaker, found.weaker_want, both);
-  return both;
+  // The mask is kept already: until there is a plan nothing is kept twice.
+  return budget_ && !site.planned ? want : both;
 }
 
 /// From the next step on `source` serves those who derive from it. Whose memory they share need not know of them.
@@ -373,7 +394,8 @@ void State::ask(Site& site, const Want& own, const Want& want) {
   if (serves(want, own) && (!site.asked || serves(want, *site.asked))) site.asked = want;
 }
 
-void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept, bool can_plan) {
+void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept,
+                   const Decision& decision) {
   const std::lock_guard lock(mutex_);
   if (site.step != step_) order_.push_back(&site);
   site.step = step_;
@@ -381,10 +403,12 @@ void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome
   site.shape = tensor.view.shape;
   site.dtype = tensor.view.dtype;
   site.last = outcome;
-  site.can_plan = can_plan;
+  site.row_elems = tensor.facts.row_elems;
+  site.can_plan = decision.can_plan;
+  site.table_error = decision.table_error;
   site.keeper = kept.blob ? kept.blob->site : nullptr;
   const auto* rotated = std::get_if<Rotated>(&outcome.spec);
-  if (rotated != nullptr && rotated->mask_plane && !can_plan) site.has_plane = true;
+  if (rotated != nullptr && rotated->mask_plane && !decision.can_plan) site.has_plane = true;
 }
 
 }  // namespace actzip::session

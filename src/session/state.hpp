@@ -13,8 +13,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actzip/budget.hpp"
+#include "actzip/error.hpp"
 #include "actzip/session.hpp"
 #include "session/adaptation.hpp"
+#include "session/held_memory.hpp"
 #include "session/sample_bits.hpp"
 #include "session/share_table.hpp"
 
@@ -52,12 +55,17 @@ struct Site {
   std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
   std::optional<Want> planned;  ///< instead of what the policy says
   std::optional<double> sensitivity;
-  std::int64_t step = -1;  ///< the last in which it was used
+  Bits least_bits{1};         ///< learned: fewer spoil a gradient
+  double planned_behind = 0.0;  ///< bytes that the rest of the step keeps, by the plan and the step before
+  double least_behind = 0.0;    ///< the same with the fewest bits
+  std::int64_t step = -1;     ///< the last in which it was used
   std::int64_t saves = 0;
   Shape shape;  ///< of the last tensor, as are the following
   DType dtype = DType::f32;
-  bool can_plan = false;   ///< a plan may choose how its values are kept
-  bool has_plane = false;  ///< it asked for a mask, and kept values with a mask plane for others
+  std::int64_t row_elems = 0;
+  bool can_plan = false;     ///< a plan may choose how its values are kept
+  double table_error = 0.0;  ///< of what the table would choose, if a plan may
+  bool has_plane = false;    ///< it asked for a mask, and kept values with a mask plane for others
   SampleSummaries summaries;
   Site* keeper = nullptr;  ///< the site that keeps its memory, perhaps itself; null if nothing is kept
   Outcome last;
@@ -113,7 +121,9 @@ class State : public std::enable_shared_from_this<State> {
   const std::string& site_name(SiteId site);
   SiteId site_named(const std::string& name);
   [[nodiscard]] bool is_guarded() const;
-  void note_look(SiteId site, bool spoils_gradient);
+  bool note_look(SiteId site, bool spoils_gradient);
+  bool is_settled(SiteId site);
+  std::shared_ptr<void> hold_beside(SiteId site, std::size_t bytes);
   bool was_looked_at(SiteId site);
   void note_part(SiteId site, StepPart part) { site_at(site).part = part; }
   StepPart part_of(SiteId site) { return site_at(site).part; }
@@ -139,6 +149,10 @@ class State : public std::enable_shared_from_this<State> {
   ShareTable shared;
   DecodeCache decoded;
   std::atomic<std::size_t> live_bytes{0};
+  HeldMemory held;  ///< of the device, what is kept exactly included; counted under a budget alone
+
+  /// Throws Error(budget_too_small) if something of this step was not kept because it passed the budget.
+  void check_budget();
 
  private:
   [[nodiscard]] Site& site_at(SiteId id);
@@ -148,6 +162,7 @@ class State : public std::enable_shared_from_this<State> {
   struct Decision {
     Choice choice;
     bool can_plan = false;
+    double table_error = 0.0;  ///< of what the table chose, if a plan may
   };
   [[nodiscard]] Decision decide(const Site& site, const SavedTensor& tensor);
   [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
@@ -159,7 +174,8 @@ class State : public std::enable_shared_from_this<State> {
     Memory& memory;
     const Blob* source;  ///< null if there is nothing
   };
-  Kept keep_memory(Site& site, const SavedTensor& tensor, const Choice& choice, const Target& target, Outcome& outcome);
+  Kept keep_memory(Site& site, const SavedTensor& tensor, const Decision& decision, const Target& target,
+                   Outcome& outcome);
   Kept let_go(Site& site, ShareKeys keys, const Want& want, Outcome& outcome);
   static Kept share(const Blob& blob, const Choice& choice, Outcome& outcome);
   /// What a site asks for, what is kept because others ask for more, and by what others find it.
@@ -179,7 +195,20 @@ class State : public std::enable_shared_from_this<State> {
   std::shared_ptr<Blob> encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec, Segments segments,
                                     const Stream& stream, Memory& memory);
   SegmentSummary* next_summary(Site& site, const Stream& stream, Memory& memory);
-  void record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept, bool can_plan);
+  void record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept,
+              const Decision& decision);
+  bool ask_for_more_bits(Site& site);
+  void begin_budget();
+  void look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory);
+  void settle_budget();
+  void plan_within_budget();
+  void note_what_comes_behind();
+  void choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const;
+  Want fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have);
+  [[nodiscard]] std::optional<HeldMemory::Part> hold(std::size_t bytes);
+  [[nodiscard]] Error over_budget() const;
+  std::shared_ptr<Blob> exact_blob(Site& site, std::size_t bytes);
+  std::shared_ptr<Blob> dropped_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec);
   void add_variance(const Site& keeper, SiteReport& row) const;
   [[nodiscard]] bool is_tried(const Site& site) const;
   Seed next_seed(const Site& site);
@@ -189,14 +218,21 @@ class State : public std::enable_shared_from_this<State> {
   const SessionOptions options_;
   const Policy policy_;
   const bool by_sample_;
+  const std::optional<MemoryBudget> budget_;
   std::atomic<std::uint64_t> encoded_count_{0};
   std::atomic<std::int64_t> saves_{0};
   std::atomic<std::int64_t> step_{0};
   std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
+  std::atomic<bool> is_over_budget_{false};
+  std::atomic<bool> has_beside_{false};  ///< hold_beside() has given room in this step
 
   std::mutex mutex_;  ///< of everything below
   Adaptation adaptation_;
   bool is_observed_ = false;  ///< this step
+  static constexpr int kAnyBits = 64;
+  bool must_plan_ = false;    ///< before the next step: a site asks for more bits
+  int most_bits_ = kAnyBits;  ///< that what a plan may choose gets in the rest of this step
+  double overlap_ = 1.0;      ///< what the step before held at once, beside all that it kept
   std::optional<Trial> trial_;
   std::deque<Site> sites_;  ///< a deque: they stay where they are
   std::unordered_map<std::string, SiteId> site_by_name_;

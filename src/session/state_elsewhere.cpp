@@ -54,7 +54,7 @@ void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept
   outcome.after = kept.bytes;
   outcome.reason = kept.reason;
   outcome.cause = kept.cause;
-  record(site_at(id), tensor, outcome, {}, /*can_plan=*/false);
+  record(site_at(id), tensor, outcome, {}, {});
 }
 
 }  // namespace actzip::session

@@ -53,8 +53,13 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
                           .bytes = {},
                           .encoded = {},
                           .site = &site.name};
+  const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
+  if (budget_) {
+    auto part = hold(size);
+    if (!part) return dropped_blob(site, tensor, spec);
+    contents.held = std::move(*part);
+  }
   try {
-    const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
     contents.bytes = store::device_store().reserve(size, stream, memory);
     const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
     const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};

@@ -52,6 +52,10 @@ Report State::report() {
   const std::lock_guard lock(mutex_);
   report.steps = step_;
   if (adaptation_.is_on()) report.plan = adaptation_.report();
+  if (budget_) {
+    report.budget = BudgetReport{.asked = options_.budget, .bytes = {}, .most_held = held.peak()};
+    if (held.limit() != HeldMemory::kNoLimit) report.budget->bytes = held.limit();
+  }
   for (const Site* site : order_) {
     SiteReport row{.site = site->name,
                    .module = site->module,

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -96,6 +97,17 @@ class TorchMemory final : public Memory {
   }
 
   void wait_for(const std::shared_ptr<void>& point) override { static_cast<c10::Event*>(point.get())->synchronize(); }
+
+  /// What torch's allocator has cached can be had as well as what the driver says is free.
+  [[nodiscard]] std::size_t available_bytes(const Stream& stream) const override {
+    const c10::Device device = torch_device(stream);
+    if (device.is_cpu()) return Memory::available_bytes(stream);
+    c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+    const auto stats = allocator->getDeviceStats(device.index());
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const auto cached = stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
+    return allocator->getMemoryInfo(device.index()).first + static_cast<std::size_t>(cached);
+  }
 
   [[nodiscard]] bool untouched(const Allocation& bytes) const override {
     return owner_of(bytes).version.current_version() == 0;

@@ -46,6 +46,7 @@ struct Witness {
   std::uint64_t restored_at = 0;  ///< sequence number of the next node when it was restored first
   at::Tensor saved;               ///< not defined when its node has run
   std::optional<Comparison> restored;
+  std::shared_ptr<void> room;  ///< that `saved` takes in a budget
   std::shared_ptr<GradientGuard> guard;
 };
 using Witnesses = std::vector<std::shared_ptr<Witness>>;

@@ -91,11 +91,21 @@ bool GradientGuard::fits_into_step(std::size_t bytes) const {
   return witnessed_ + bytes <= most || (witnessed_ == 0 && held_before_ != 0);
 }
 
-std::shared_ptr<Witness> GradientGuard::witness(SiteId site, Use use, const at::Tensor& tensor) {
+void GradientGuard::postpone(SiteId site) {
+  const std::lock_guard lock(mutex_);
+  waiting_.insert(site.value);
+  idle_steps_ = 0;
+  is_active_ = true;
+}
+
+std::shared_ptr<Witness> GradientGuard::witness(SiteId site, Use use, const at::Tensor& tensor,
+                                                const std::function<std::shared_ptr<void>(std::size_t)>& room) {
   if (tensor.is_cuda() && is_captured(tensor.device())) return nullptr;
   const std::lock_guard lock(mutex_);
   waiting_.insert(site.value);
   if (!fits_into_step(tensor.nbytes())) return nullptr;
+  std::shared_ptr<void> held = room(tensor.nbytes());
+  if (!held) return nullptr;
   witnessed_ += tensor.nbytes();
   return std::make_shared<Witness>(
       Witness{.site = site,
@@ -103,6 +113,7 @@ std::shared_ptr<Witness> GradientGuard::witness(SiteId site, Use use, const at::
               .node = at::sequence_number::peek() - 1,
               .saved = tensor.grad_fn() ? tensor.tensor_data() : tensor,  // a result would hold its own node
               .restored = {},
+              .room = std::move(held),
               .guard = shared_from_this()});
 }
 
@@ -127,6 +138,7 @@ void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::
   for (const auto& witness : witnesses) {
     witness->saved.reset();
     witness->restored.reset();
+    witness->room.reset();
   }
 }
 

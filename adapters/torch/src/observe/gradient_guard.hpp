@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_set>
@@ -43,8 +44,13 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
   /// Forward: `bytes` of a tensor are saved, by whatever site. Counts what a plain step holds.
   void note_saved(std::size_t bytes);
 
+  /// Forward: a lossy site that nobody has looked at, and that must wait for another step.
+  void postpone(SiteId site);
+
   /// Forward: a witness for a lossy site that nobody has looked at; null if it must wait for another step.
-  std::shared_ptr<Witness> witness(SiteId site, Use use, const at::Tensor& tensor);
+  /// `room(bytes)` says what holds the room for it, or null if there is none.
+  std::shared_ptr<Witness> witness(SiteId site, Use use, const at::Tensor& tensor,
+                                   const std::function<std::shared_ptr<void>(std::size_t)>& room);
 
   /// Forward: `node` will restore these.
   void watch(::torch::autograd::Node& node, Witnesses witnesses);

@@ -64,7 +64,7 @@ class LossSites {
            use != Use::index && use != Use::pool_index;
   }
 
-  actzip::Session& session_;  ///< the core's, not the one of torch.hpp
+  actzip::Session& session_;   ///< the core's, not the one of torch.hpp
   std::vector<Save> saves_;    ///< of this step, in their order
   std::size_t model_end_ = 0;  ///< how many of them come before the loss
   int values_behind_ = 0;      ///< saves of values among the others

@@ -98,9 +98,10 @@ void SessionImpl::believe_guard() {
     if (open_steps_ > 0) return;
   }
   for (const auto& [site, is_spoilt] : guard_->begin_step()) {
-    session_.note_look(site, is_spoilt);
+    const bool is_kept_exactly = session_.note_look(site, is_spoilt);
+    if (is_spoilt && !is_kept_exactly) guard_->postpone(site);
     const std::lock_guard lock(mutex_);
-    if (is_spoilt) spoilt_.push_back(session_.site_name(site));
+    if (is_kept_exactly) spoilt_.push_back(session_.site_name(site));
   }
 }
 
@@ -349,11 +350,16 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
 
 /// What is derived is no copy of what was saved. A layer that encodes for itself reads the bytes for itself, too.
 std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
-                                                 const PackHelp& help) const {
+                                                 const PackHelp& help) {
   guard_->note_saved(tensor.nbytes());
   if (!is_lossy(kept) || kept.derived || help.encoder != nullptr || session_.is_trial()) return nullptr;
   if (session_.was_looked_at(place.id)) return nullptr;
-  return guard_->witness(place.id, place.group->use, tensor);
+  if (!session_.is_settled(place.id)) {
+    guard_->postpone(place.id);
+    return nullptr;
+  }
+  return guard_->witness(place.id, place.group->use, tensor,
+                         [&](std::size_t bytes) { return session_.hold_beside(place.id, bytes); });
 }
 
 Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help) {

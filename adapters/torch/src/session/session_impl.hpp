@@ -107,7 +107,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
   [[nodiscard]] std::shared_ptr<Witness> witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
-                                                    const PackHelp& help) const;
+                                                    const PackHelp& help);
   Packed pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp

@@ -1,0 +1,12 @@
+// Bytes for people.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace actzip::session {
+
+/// "512 B", "4.0 GiB".
+std::string bytes_text(std::size_t bytes);
+
+}  // namespace actzip::session

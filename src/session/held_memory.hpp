@@ -1,0 +1,78 @@
+// What a session holds between forward and backward: now, at the most, and how much it may.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace actzip::session {
+
+/// Thread-safe. Where nothing limits it, it counts all the same.
+class HeldMemory {
+ public:
+  static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+  /// Bytes that count as held until it goes. The memory outlives it.
+  class Part {
+   public:
+    Part() = default;
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    Part(Part&& other) noexcept : of_(std::exchange(other.of_, nullptr)), bytes_(other.bytes_) {}
+    Part& operator=(Part&& other) noexcept {
+      std::swap(of_, other.of_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Part() {
+      if (of_ != nullptr) of_->now_ -= bytes_;
+    }
+
+   private:
+    friend class HeldMemory;
+    Part(HeldMemory& of, std::size_t bytes) : of_(&of), bytes_(bytes) {}
+    HeldMemory* of_ = nullptr;
+    std::size_t bytes_ = 0;
+  };
+
+  /// None if the limit would be passed.
+  std::optional<Part> try_hold(std::size_t bytes) {
+    std::size_t held = now_;
+    do {
+      if (bytes > limit_ || held > limit_ - bytes) return std::nullopt;
+    } while (!now_.compare_exchange_weak(held, held + bytes));
+    raise_peak(held + bytes);
+    return Part(*this, bytes);
+  }
+
+  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  [[nodiscard]] std::size_t limit() const { return limit_; }
+  [[nodiscard]] std::size_t now() const { return now_; }
+
+  /// The most at any time since the step began.
+  [[nodiscard]] std::size_t peak() const { return peak_; }
+  void begin_step() { peak_ = now_.load(); }
+
+  /// What may still be held; 0 where the limit was lowered below what is.
+  [[nodiscard]] std::size_t room() const {
+    const std::size_t held = now_;
+    const std::size_t limit = limit_;
+    return limit > held ? limit - held : 0;
+  }
+
+ private:
+  void raise_peak(std::size_t held) {
+    std::size_t peak = peak_;
+    while (peak < held && !peak_.compare_exchange_weak(peak, held)) {
+    }
+  }
+
+  std::atomic<std::size_t> limit_{kNoLimit};
+  std::atomic<std::size_t> now_{0};
+  std::atomic<std::size_t> peak_{0};
+};
+
+}  // namespace actzip::session

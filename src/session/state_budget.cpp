@@ -1,0 +1,279 @@
+// How a session keeps what it holds within a budget: which choice fits, what a plan may spend, what is said if none
+// does.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "actzip/codec.hpp"
+#include "actzip/error.hpp"
+#include "session/blob.hpp"
+#include "session/bytes_text.hpp"
+#include "session/state.hpp"
+
+namespace actzip::session {
+
+namespace {
+
+/// Steps without a plan: in the first it is learned which tensors are shared, in the second what that makes of sizes.
+constexpr std::int64_t kLearningSteps = 2;
+
+/// Of what a device has left, for operators' own buffers and the gradients in flight.
+constexpr double kShareOfWhatIsLeft = 0.75;
+
+/// A plan leaves this part of a budget unused: allocators round sizes up, and a guard keeps a few tensors twice.
+constexpr double kSpare = 0.02;
+
+/// A step that keeps so much more or less than planned is planned again.
+constexpr double kDrift = 0.01;
+
+constexpr std::string_view kGrown = "fewer bits than planned: the step has grown";
+
+KeptShape shape_of(const SavedTensor& tensor) { return {tensor.view.dtype, tensor.view.shape, tensor.facts.row_elems}; }
+
+struct StepBytes {
+  double before = 0.0;
+  double after = 0.0;
+};
+
+StepBytes bytes_of(std::span<Site* const> step) {
+  StepBytes sum;
+  for (const Site* site : step) {
+    sum.before += static_cast<double>(site->last.before);
+    sum.after += static_cast<double>(site->last.after);
+  }
+  return sum;
+}
+
+bool is_fixed(const Site& site) { return !site.can_plan && !site.has_plane; }
+
+/// What a site keeps at the least.
+std::size_t least_bytes(const Site& site, const PlanLimits& limits) {
+  if (site.last.after == 0 || is_fixed(site)) return site.last.after;
+  return choices_for(site, kept_shape(site), least_bits(site, limits), !site.can_plan, limits).front().bytes;
+}
+
+/// What a site keeps by the plan, of a tensor as the last one was.
+std::size_t planned_bytes(const Site& site) {
+  if (site.last.after == 0 || is_fixed(site) || !site.asked) return site.last.after;
+  return kept_bytes(site, kept_shape(site), site.asked->spec);
+}
+
+}  // namespace
+
+/// Nothing is kept, and whoever asks for it is told so.
+std::shared_ptr<Blob> State::dropped_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
+  Blob::Contents nothing;
+  nothing.how = Keep::encoded;
+  nothing.spec = spec;
+  nothing.dtype = tensor.view.dtype;
+  nothing.elems = unique_elems(tensor.view.shape);
+  nothing.site = &site.name;
+  nothing.is_dropped = true;
+  return std::make_shared<Blob>(shared_from_this(), std::move(nothing));
+}
+
+/// Stands for a tensor that the adapter keeps as it is, and counts its bytes under a budget. Null if they pass it.
+std::shared_ptr<Blob> State::exact_blob(Site& site, std::size_t bytes) {
+  Blob::Contents contents;
+  contents.site = &site.name;
+  if (budget_) {
+    auto part = hold(bytes);
+    if (!part) return nullptr;
+    contents.held = std::move(*part);
+  }
+  auto blob = std::make_shared<Blob>(shared_from_this(), std::move(contents));
+  blob->site = &site;
+  return blob;
+}
+
+/// Checks what cannot be meant, and sets the limit if it is known from the start.
+void State::begin_budget() {
+  if (!budget_) return;
+  const auto refuse = [](std::string_view what) {
+    throw Error(ErrorCode::invalid_spec, fmt::format("session: a budget with {}", what));
+  };
+  if (options_.preset != "default" || preset_ != "default") {
+    refuse(fmt::format("preset '{}' (allowed: default, of which it chooses the bits)", preset_));
+  }
+  if (options_.bits) refuse(fmt::format("bits {} (allowed: one of the two)", *options_.bits));
+  if (by_sample_) refuse(fmt::format("adapt '{}' (allowed: layer, measured or nothing)", options_.adapt));
+  if (options_.dry) refuse("dry (allowed: a step that compresses; its report shows the plan)");
+  if (!options_.only.empty()) refuse("only (allowed: all sites)");
+  if (const auto* bytes = std::get_if<HeldBytes>(&*budget_)) held.set_limit(bytes->value);
+}
+
+/// What is left is known when a tensor comes, since its device is.
+void State::look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory) {
+  if (!budget_ || !std::holds_alternative<WhatIsLeft>(*budget_) || tensor.role != Role::activation) return;
+  if (held.limit() != HeldMemory::kNoLimit || step_ <= kLearningSteps) return;
+  const auto left = static_cast<double>(memory.available_bytes(stream));
+  held.set_limit(held.now() + static_cast<std::size_t>(left * kShareOfWhatIsLeft));
+}
+
+/// Requires the mutex. Between two steps, with the sites of the one that has ended: how large it was, what comes behind
+/// each of its sites, and whether the plan still fits.
+void State::settle_budget() {
+  if (!budget_ || trial_ || order_.empty()) return;
+  const StepBytes sum = bytes_of(order_);
+  if (const auto* share = std::get_if<HeldShare>(&*budget_)) {
+    held.set_limit(static_cast<std::size_t>(share->value * sum.before));
+  }
+  // Checkpoints and accumulated gradients: not all of a step is held at once, or more than one step.
+  const bool is_usual = !is_over_budget_ && !has_beside_ && sum.after > 0.0;
+  if (is_usual) overlap_ = static_cast<double>(held.peak()) / sum.after;
+  is_over_budget_ = has_beside_ = false;
+  most_bits_ = kAnyBits;
+  const auto planned = adaptation_.report().predicted_bytes;
+  const double drift = planned ? std::abs(sum.after - static_cast<double>(*planned)) : sum.after;
+  if (step_ >= kLearningSteps && (must_plan_ || drift > kDrift * sum.after)) plan_within_budget();
+  note_what_comes_behind();
+}
+
+/// Requires the mutex.
+void State::note_what_comes_behind() {
+  double least = 0.0;
+  double planned = 0.0;
+  for (auto site = order_.rbegin(); site != order_.rend(); ++site) {
+    (*site)->least_behind = least * overlap_;
+    (*site)->planned_behind = planned * overlap_;
+    least += static_cast<double>(least_bytes(**site, adaptation_.limits()));
+    planned += static_cast<double>(planned_bytes(**site));
+  }
+}
+
+/// Requires the mutex.
+void State::plan_within_budget() {
+  if (held.limit() == HeldMemory::kNoLimit) return;
+  must_plan_ = false;
+  const double spendable = static_cast<double>(held.limit()) * (1.0 - kSpare) / std::max(overlap_, 1e-3);
+  try {
+    adaptation_.plan(order_, TotalBytes{static_cast<std::size_t>(spendable)});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::budget_too_small) throw;
+    throw over_budget();
+  }
+}
+
+/// Requires the mutex. Until there is a plan: the fewest bits. No more than the step allows by now, so that all who
+/// save the same memory ask for the same.
+void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const {
+  const DType dtype = tensor.view.dtype;
+  if (site.planned && code_bits(choice.spec, dtype) <= most_bits_) return;
+  const PlanLimits& limits = adaptation_.limits();
+  const std::vector<PlanChoice> choices =
+      choices_for(site, shape_of(tensor), least_bits(site, limits), /*plane=*/false, limits);
+  auto best = choices.begin();
+  while (site.planned && best + 1 != choices.end() && (best + 1)->bits <= most_bits_) ++best;
+  choice.spec = best->spec;
+  choice.keep = Keep::encoded;
+  choice.reason = site.planned ? kGrown : "the fewest bits, until there is a plan";
+}
+
+/// The most faithful that leaves room for what comes behind it in the step, at the least: `have` itself if the step is
+/// as it was planned.
+Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have) {
+  const std::lock_guard lock(mutex_);
+  const KeptShape shape = shape_of(tensor);
+  const double room = static_cast<double>(held.room()) - site.least_behind;
+  if (static_cast<double>(kept_bytes(site, shape, have.spec)) <= room) return have;
+  const PlanLimits& limits = adaptation_.limits();
+  const std::vector<PlanChoice> choices =
+      choices_for(site, shape, least_bits(site, limits), has_plane(have.spec), limits);
+  const int bits = code_bits(have.spec, shape.dtype);
+  auto best = choices.begin();
+  for (auto next = best + 1; next != choices.end() && next->bits < bits; ++next) {
+    if (static_cast<double>(next->bytes) <= room) best = next;
+  }
+  if (best->bits >= bits) return have;
+  most_bits_ = std::min(most_bits_, best->bits);
+  return {Keep::encoded, best->spec, have.not_negative};
+}
+
+/// Room for bytes on the device. None if there is not; backward then fails.
+std::optional<HeldMemory::Part> State::hold(std::size_t bytes) {
+  auto part = held.try_hold(bytes);
+  if (!part) is_over_budget_ = true;
+  return part;
+}
+
+bool State::is_settled(SiteId id) {
+  if (!budget_) return true;
+  const Site& site = site_at(id);
+  const std::lock_guard lock(mutex_);
+  return site.planned.has_value();
+}
+
+std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
+  if (!budget_) return shared_from_this();
+  const Site& site = site_at(id);
+  if (static_cast<double>(bytes) > static_cast<double>(held.room()) - site.planned_behind) return nullptr;
+  auto part = held.try_hold(bytes);
+  if (!part) return nullptr;
+  has_beside_ = true;
+  struct Beside {
+    std::shared_ptr<State> state;
+    HeldMemory::Part part;  // after the state, which it belongs to
+  };
+  return std::make_shared<Beside>(shared_from_this(), std::move(*part));
+}
+
+/// Under a budget a site that few bits spoil cannot simply be kept as it is. Whether there are more bits to be had.
+bool State::ask_for_more_bits(Site& site) {
+  if (!budget_) return false;
+  const std::lock_guard lock(mutex_);
+  if (!site.planned || site.planned->how != Keep::encoded) return false;
+  const int bits = code_bits(site.planned->spec, site.dtype);
+  if (bits >= Affine::kMostBits) return false;
+  site.least_bits = Bits(bits < Rotated::kMostBits ? bits + 1 : Affine::kMostBits);
+  must_plan_ = true;
+  return true;
+}
+
+/// Whoever asks for a tensor of a step that did not fit is told so. Of the first step it is not known before.
+void State::check_budget() {
+  if (!budget_) return;
+  if (!is_over_budget_ && step_ > 1) return;
+  const std::lock_guard lock(mutex_);
+  if (const auto* share = std::get_if<HeldShare>(&*budget_); share != nullptr && step_ == 1) {
+    const double limit = share->value * bytes_of(order_).before;
+    if (static_cast<double>(held.peak()) > limit) is_over_budget_ = true;
+    if (is_over_budget_) held.set_limit(static_cast<std::size_t>(limit));
+  }
+  if (is_over_budget_) throw over_budget();
+}
+
+/// Requires the mutex.
+Error State::over_budget() const {
+  constexpr std::size_t kMostNamed = 4;
+  std::vector<std::pair<std::size_t, const Site*>> sizes;
+  double least = 0.0;
+  for (const Site* site : order_) {
+    sizes.emplace_back(least_bytes(*site, adaptation_.limits()), site);
+    least += static_cast<double>(sizes.back().first);
+  }
+  const std::size_t needed = std::max(static_cast<std::size_t>(least * std::min(overlap_, 1.0)), held.limit() + 1);
+  std::ranges::stable_sort(sizes, std::greater(), &std::pair<std::size_t, const Site*>::first);
+  std::string names;
+  for (std::size_t i = 0; i < std::min(sizes.size(), kMostNamed); ++i) {
+    const auto& [bytes, site] = sizes[i];
+    names += fmt::format("{}'{}' {}{}", i == 0 ? "" : ", ", site->name, bytes_text(bytes),
+                         is_fixed(*site) ? fmt::format(" ({})", to_string(site->last.kind)) : "");
+  }
+  if (sizes.size() > kMostNamed) names += fmt::format(", and {} more", sizes.size() - kMostNamed);
+  return {
+      ErrorCode::budget_too_small,
+      fmt::format("session: a budget of {} cannot be kept: the fewest bits of this step take {}, {} more (allowed: a "
+                  "larger budget, or smaller batches). At the least: {}",
+                  bytes_text(held.limit()), bytes_text(needed), bytes_text(needed - held.limit()), names)};
+}
+
+}  // namespace actzip::session
