@@ -55,10 +55,10 @@ struct Site {
   std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
   std::optional<Want> planned;  ///< instead of what the policy says
   std::optional<double> sensitivity;
-  Bits least_bits{1};         ///< learned: fewer spoil a gradient
+  Bits least_bits{1};           ///< learned: fewer spoil a gradient
   double planned_behind = 0.0;  ///< bytes that the rest of the step keeps, by the plan and the step before
   double least_behind = 0.0;    ///< the same with the fewest bits
-  std::int64_t step = -1;     ///< the last in which it was used
+  std::int64_t step = -1;       ///< the last in which it was used
   std::int64_t saves = 0;
   Shape shape;  ///< of the last tensor, as are the following
   DType dtype = DType::f32;
@@ -224,15 +224,17 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<std::int64_t> step_{0};
   std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
   std::atomic<bool> is_over_budget_{false};
+  std::atomic<bool> knows_step_{false};  ///< what comes behind each site; not in the first step after load()
   std::atomic<bool> has_beside_{false};  ///< hold_beside() has given room in this step
 
   std::mutex mutex_;  ///< of everything below
   Adaptation adaptation_;
   bool is_observed_ = false;  ///< this step
   static constexpr int kAnyBits = 64;
-  bool must_plan_ = false;    ///< before the next step: a site asks for more bits
-  int most_bits_ = kAnyBits;  ///< that what a plan may choose gets in the rest of this step
-  double overlap_ = 1.0;      ///< what the step before held at once, beside all that it kept
+  bool must_plan_ = false;         ///< before the next step: a site asks for more bits
+  double growth_ = 1.0;            ///< of this step beside the one before, as far as is seen
+  int most_bits_ = kAnyBits;       ///< that what a plan may choose gets in the rest of this step
+  std::optional<double> overlap_;  ///< what a step holds at once, beside all that it keeps
   std::optional<Trial> trial_;
   std::deque<Site> sites_;  ///< a deque: they stay where they are
   std::unordered_map<std::string, SiteId> site_by_name_;

@@ -39,6 +39,9 @@ constexpr std::string_view kGrown = "fewer bits than planned: the step has grown
 
 KeptShape shape_of(const SavedTensor& tensor) { return {tensor.view.dtype, tensor.view.shape, tensor.facts.row_elems}; }
 
+/// How fast a larger overlap of steps is forgotten: gradients that are accumulated make it come and go.
+constexpr double kForget = 0.05;
+
 struct StepBytes {
   double before = 0.0;
   double after = 0.0;
@@ -59,6 +62,12 @@ bool is_fixed(const Site& site) { return !site.can_plan && !site.has_plane; }
 std::size_t least_bytes(const Site& site, const PlanLimits& limits) {
   if (site.last.after == 0 || is_fixed(site)) return site.last.after;
   return choices_for(site, kept_shape(site), least_bits(site, limits), !site.can_plan, limits).front().bytes;
+}
+
+/// How much larger a tensor is than the one before it at its site.
+double growth_of(const Site& site, const SavedTensor& tensor) {
+  const std::int64_t before = std::max<std::int64_t>(unique_elems(site.shape), 1);
+  return static_cast<double>(unique_elems(tensor.view.shape)) / static_cast<double>(before);
 }
 
 /// What a site keeps by the plan, of a tensor as the last one was.
@@ -129,32 +138,45 @@ void State::settle_budget() {
   }
   // Checkpoints and accumulated gradients: not all of a step is held at once, or more than one step.
   const bool is_usual = !is_over_budget_ && !has_beside_ && sum.after > 0.0;
-  if (is_usual) overlap_ = static_cast<double>(held.peak()) / sum.after;
+  if (is_usual) {
+    const double now = static_cast<double>(held.peak()) / sum.after;
+    overlap_ = std::max(now, std::lerp(overlap_.value_or(now), now, kForget));
+  }
   is_over_budget_ = has_beside_ = false;
   most_bits_ = kAnyBits;
+  growth_ = 1.0;
   const auto planned = adaptation_.report().predicted_bytes;
   const double drift = planned ? std::abs(sum.after - static_cast<double>(*planned)) : sum.after;
   if (step_ >= kLearningSteps && (must_plan_ || drift > kDrift * sum.after)) plan_within_budget();
   note_what_comes_behind();
 }
 
-/// Requires the mutex.
+/// Requires the mutex. Behind a site comes the rest of its step, as far as it is held at once, and further steps where
+/// several are held together.
 void State::note_what_comes_behind() {
+  const double overlap = overlap_.value_or(1.0);
   double least = 0.0;
   double planned = 0.0;
   for (auto site = order_.rbegin(); site != order_.rend(); ++site) {
-    (*site)->least_behind = least * overlap_;
-    (*site)->planned_behind = planned * overlap_;
+    (*site)->least_behind = least * std::min(overlap, 1.0);
+    (*site)->planned_behind = planned * std::min(overlap, 1.0);
     least += static_cast<double>(least_bytes(**site, adaptation_.limits()));
     planned += static_cast<double>(planned_bytes(**site));
   }
+  const auto held_before = static_cast<double>(held.now());
+  const auto further = [&](double step) { return std::max(0.0, (overlap - 1.0) * step - held_before); };
+  for (Site* site : order_) {
+    site->least_behind += further(least);
+    site->planned_behind += further(planned);
+  }
+  knows_step_ = true;
 }
 
 /// Requires the mutex.
 void State::plan_within_budget() {
   if (held.limit() == HeldMemory::kNoLimit) return;
   must_plan_ = false;
-  const double spendable = static_cast<double>(held.limit()) * (1.0 - kSpare) / std::max(overlap_, 1e-3);
+  const double spendable = static_cast<double>(held.limit()) * (1.0 - kSpare) / std::max(overlap_.value_or(1.0), 1e-3);
   try {
     adaptation_.plan(order_, TotalBytes{static_cast<std::size_t>(spendable)});
   } catch (const Error& error) {
@@ -183,7 +205,8 @@ void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Ch
 Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have) {
   const std::lock_guard lock(mutex_);
   const KeptShape shape = shape_of(tensor);
-  const double room = static_cast<double>(held.room()) - site.least_behind;
+  if (site.step >= 0) growth_ = std::max(growth_, growth_of(site, tensor));
+  const double room = static_cast<double>(held.room()) - site.least_behind * growth_;
   if (static_cast<double>(kept_bytes(site, shape, have.spec)) <= room) return have;
   const PlanLimits& limits = adaptation_.limits();
   const std::vector<PlanChoice> choices =
@@ -214,8 +237,11 @@ bool State::is_settled(SiteId id) {
 
 std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
   if (!budget_) return shared_from_this();
+  if (!knows_step_) return nullptr;
   const Site& site = site_at(id);
-  if (static_cast<double>(bytes) > static_cast<double>(held.room()) - site.planned_behind) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (growth_ > 1.0 || static_cast<double>(bytes) > static_cast<double>(held.room()) - site.planned_behind)
+    return nullptr;
   auto part = held.try_hold(bytes);
   if (!part) return nullptr;
   has_beside_ = true;
@@ -260,7 +286,8 @@ Error State::over_budget() const {
     sizes.emplace_back(least_bytes(*site, adaptation_.limits()), site);
     least += static_cast<double>(sizes.back().first);
   }
-  const std::size_t needed = std::max(static_cast<std::size_t>(least * std::min(overlap_, 1.0)), held.limit() + 1);
+  const std::size_t needed =
+      std::max(static_cast<std::size_t>(least * std::min(overlap_.value_or(1.0), 1.0)), held.limit() + 1);
   std::ranges::stable_sort(sizes, std::greater(), &std::pair<std::size_t, const Site*>::first);
   std::string names;
   for (std::size_t i = 0; i < std::min(sizes.size(), kMostNamed); ++i) {

@@ -313,14 +313,14 @@ TEST_F(AdaptationTest, a_state_with_figures_that_no_session_has_is_none) {
   const auto state = [](const std::string& counts, const std::string& plan, const std::string& site) {
     return "actzip session 2\n" + counts + "\n" + plan + "\na\tmm\tself\t" + site + "\n";
   };
-  const std::string counts = "12\t8\t3\t4096";
+  const std::string counts = "12\t8\t3\t4096\t0.5";
   const std::string plan = "3\t1\t2\t1.5\t4000\t0.25\t-\tinf";
   const std::string site = "0\t3 0 rotated:2\t-\t0.125\t0\t2\t2\t3\t3";
   for (const std::string& text : {
-           state("12\t8\t9223372036854775807\t-", plan, site),  // the next step would be beyond what can be counted
-           state("12\t-8\t3\t-", plan, site),
-           state("12\t8\t3\t-\t4", plan, site),
-           state("12\t8\t3\t-1", plan, site),
+           state("12\t8\t9223372036854775807\t-\t-", plan, site),  // the next step would be beyond what can be counted
+           state("12\t-8\t3\t-\t-", plan, site),
+           state("12\t8\t3\t-\t-\t4", plan, site),
+           state("12\t8\t3\t-1\t-", plan, site),
            state(counts, "3\t2\t2\t1.5\t-\t-\t-\t-", site),
            state(counts, "3\t1\t2\tnan\t-\t-\t-\t-", site),
            state(counts, plan, "-1\t-\t-\t-\t0\t0\t0\t1\t3"),
