@@ -29,7 +29,7 @@ std::size_t rounded_to_units(std::size_t bytes) {
 struct Arena::Block {
   Allocation memory;
   std::size_t num_used = 0;  ///< ranges handed out
-  bool is_fresh = true;      ///< nothing was ever handed out
+  std::size_t reached = 0;   ///< how much of it was ever handed out, from its start
   bool is_own = false;       ///< made for one request above the usual size
   Range* first = nullptr;
   Blocks::iterator self{};
@@ -163,7 +163,7 @@ Arena::Range* Arena::add_block(std::size_t bytes, Blocks& leaving) {
 
 Arena::Range* Arena::hand_out(Range* range, std::size_t bytes) {
   Block& block = *range->block;
-  if (block.num_used == 0 && !block.is_fresh) source_->forget_contents(block.memory);
+  if (block.num_used == 0 && block.reached > 0) source_->forget_contents(block.memory.data, block.reached);
   unlink(range);
   if (range->size > bytes) {
     Range* const rest = take_spare();
@@ -178,7 +178,7 @@ Arena::Range* Arena::hand_out(Range* range, std::size_t bytes) {
     link(rest);
   }
   ++block.num_used;
-  block.is_fresh = false;
+  block.reached = std::max(block.reached, static_cast<std::size_t>(range->data - block.memory.data) + bytes);
   stats_.used_bytes += bytes;
   recent_peak_ = std::max(recent_peak_, stats_.used_bytes);
   stats_.peak_used_bytes = std::max(stats_.peak_used_bytes, recent_peak_);

@@ -20,11 +20,11 @@ class BlockSource {
   /// leaves nothing behind.
   virtual Allocation block(std::size_t bytes) = 0;
 
-  /// Called before a block that held something is written anew: what it held is no longer needed.
-  virtual void forget_contents(const Allocation& block);
+  /// Called before a block that held something is written anew: these bytes, from its start, are no longer needed.
+  virtual void forget_contents(const std::byte* data, std::size_t size) noexcept;
 };
 
-inline void BlockSource::forget_contents(const Allocation& /*block*/) {}
+inline void BlockSource::forget_contents(const std::byte* /*data*/, std::size_t /*size*/) noexcept {}
 
 /// Private memory of the process, in huge pages where the system has them.
 std::shared_ptr<BlockSource> anonymous_blocks();

@@ -54,20 +54,21 @@ inline void Store::trim() {}
 /// The store that leaves bytes on the device, in the framework's memory. It counts nothing: the framework does.
 Store& device_store();
 
-inline constexpr std::size_t kArenaBlockBytes = std::size_t{64} << 20U;
+inline constexpr std::size_t kBlockBytes = std::size_t{64} << 20U;
 
 /// Leaves bytes on the device. Those of the CPU come out of an arena of its own, with blocks of `block_bytes`, and are
 /// what its stats() count; those of other devices are the framework's memory, as in device_store().
-std::shared_ptr<Store> arena_store(std::size_t block_bytes = kArenaBlockBytes);
+std::shared_ptr<Store> arena_store(std::size_t block_bytes = kBlockBytes);
 
 inline constexpr std::size_t kFileWindowBytes = std::size_t{256} << 20U;
 
 /// Keeps bytes of the CPU in a file in `folder`, for more of them than fit into memory. The file has no name, so that
-/// nothing is left of it when the process ends. put_away() starts writing and takes the bytes out of the process;
-/// fetch() asks for up to `window_bytes` of what was put away before, which backward needs next. Throws Error
-/// store_failure if there can be no file; a full disk is one in reserve(). What a disk refused to write is one in
-/// fetch(), and a new file is begun. Another device than the CPU is Error device_mismatch.
-std::shared_ptr<Store> file_store(const std::string& folder, std::size_t window_bytes = kFileWindowBytes);
+/// nothing is left of it when the process ends. It grows by `block_bytes`. put_away() starts writing and takes the
+/// bytes out of the process; fetch() asks for up to `window_bytes` of what was put away before, which backward needs
+/// next. Throws Error store_failure if there can be no file; a full disk is one in reserve(). What a disk refused to
+/// write is one in fetch(), and a new file is begun. Another device than the CPU is Error device_mismatch.
+std::shared_ptr<Store> file_store(const std::string& folder, std::size_t window_bytes = kFileWindowBytes,
+                                  std::size_t block_bytes = kBlockBytes);
 
 /// Whether files in `folder` lie in memory, as in /dev/shm: keeping bytes there saves none. Throws Error store_failure
 /// if there is no such folder.

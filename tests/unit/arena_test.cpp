@@ -36,7 +36,7 @@ class CountedBlocks final : public BlockSource {
     return {inner.data, inner.size,
             std::shared_ptr<void>(inner.data, [this, inner](void*) { live_bytes -= inner.size; })};
   }
-  void forget_contents(const Allocation& /*block*/) override { ++forgotten; }
+  void forget_contents(const std::byte* /*data*/, std::size_t /*size*/) noexcept override { ++forgotten; }
 
   std::atomic<std::size_t> live_bytes = 0;
   std::atomic<std::size_t> limit_bytes = std::size_t{1} << 40U;
@@ -195,7 +195,7 @@ void hold_at_random(Arena& arena, std::uint32_t seed, std::atomic<std::int64_t>&
   std::vector<Held> held;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(test::stress_seconds());
   for (std::int64_t round = 0; round < 4000 || std::chrono::steady_clock::now() < until; ++round) {
-    const std::uint32_t kind = random() % 100;
+    const auto kind = random() % 100;
     const std::size_t number = held.empty() ? 0 : random() % held.size();
     if (kind < 55 && held.size() < 200) {
       const std::size_t bytes = random() % (std::size_t{1} << (random() % 21U + (random() % 200U == 0 ? 3U : 0U)));
