@@ -24,6 +24,7 @@ enum class ErrorCode : int {
   invalid_model = 14,       ///< no network of that name, or a size of one that is missing or out of its range
   invalid_weights = 15,     ///< a file of weights that cannot be read or written, or does not fit the network
   invalid_scope = 16,       ///< a scope that is left although it was not entered last on its thread
+  store_failure = 17,       ///< host memory or a file of the store cannot be had
 };
 
 /// Name of a code, as in the enum: "invalid_spec".

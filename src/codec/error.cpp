@@ -20,6 +20,7 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::invalid_model: return "invalid_model";
     case ErrorCode::invalid_weights: return "invalid_weights";
     case ErrorCode::invalid_scope: return "invalid_scope";
+    case ErrorCode::store_failure: return "store_failure";
   }
   return "unknown";
 }

@@ -21,8 +21,8 @@ TEST(ErrorCodes, NumbersAndNamesNeverChange) {
         Entry{ErrorCode::index_out_of_bound, 10, "index_out_of_bound"},
         Entry{ErrorCode::invalid_plan, 11, "invalid_plan"}, Entry{ErrorCode::budget_too_small, 12, "budget_too_small"},
         Entry{ErrorCode::invalid_state, 13, "invalid_state"}, Entry{ErrorCode::invalid_model, 14, "invalid_model"},
-        Entry{ErrorCode::invalid_weights, 15, "invalid_weights"},
-        Entry{ErrorCode::invalid_scope, 16, "invalid_scope"}}) {
+        Entry{ErrorCode::invalid_weights, 15, "invalid_weights"}, Entry{ErrorCode::invalid_scope, 16, "invalid_scope"},
+        Entry{ErrorCode::store_failure, 17, "store_failure"}}) {
     EXPECT_EQ(static_cast<int>(entry.code), entry.number);
     EXPECT_EQ(to_string(entry.code), entry.name);
   }

@@ -1,0 +1,32 @@
+// Large pieces of host memory, for an arena to divide.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "actzip/memory.hpp"
+
+namespace actzip::store {
+
+/// Where an arena gets its blocks. May be called from any thread.
+class BlockSource {
+ public:
+  BlockSource() = default;
+  BlockSource(const BlockSource&) = delete;
+  BlockSource& operator=(const BlockSource&) = delete;
+  virtual ~BlockSource() = default;
+
+  /// At least `bytes`, which start at a page, all of them given back with the owner. Throws Error store_failure and
+  /// leaves nothing behind.
+  virtual Allocation block(std::size_t bytes) = 0;
+
+  /// Called before a block that held something is written anew: these bytes, from its start, are no longer needed.
+  virtual void forget_contents(const std::byte* data, std::size_t size) noexcept;
+};
+
+inline void BlockSource::forget_contents(const std::byte* /*data*/, std::size_t /*size*/) noexcept {}
+
+/// Private memory of the process, in huge pages where the system has them.
+std::shared_ptr<BlockSource> anonymous_blocks();
+
+}  // namespace actzip::store
