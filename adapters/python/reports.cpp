@@ -109,6 +109,7 @@ SiteReport site_from(const Fields& fields) {
   fields.read("kept_by", site.kept_by);
   fields.read("bytes_before", site.bytes_before);
   fields.read("bytes_after", site.bytes_after);
+  fields.read("bytes_offloaded", site.bytes_offloaded);
   fields.read("reason", site.reason);
   fields.read("sensitivity", site.sensitivity);
   fields.read("variance", site.variance);
@@ -127,6 +128,7 @@ Report report_from(const Fields& fields) {
   fields.read("steps", report.steps);
   fields.read("bytes_before", report.bytes_before);
   fields.read("bytes_after", report.bytes_after);
+  fields.read("bytes_offloaded", report.bytes_offloaded);
   fields.read("index_overflow", report.index_overflow);
   report.plan = fields.part("plan", &plan_from);
   report.budget = fields.part("budget", &budget_from);

@@ -4,6 +4,7 @@
 #include "actzip/activation.hpp"    // IWYU pragma: export
 #include "actzip/backend.hpp"       // IWYU pragma: export
 #include "actzip/batch_norm.hpp"    // IWYU pragma: export
+#include "actzip/budget.hpp"        // IWYU pragma: export
 #include "actzip/codec.hpp"         // IWYU pragma: export
 #include "actzip/dual.hpp"          // IWYU pragma: export
 #include "actzip/error.hpp"         // IWYU pragma: export

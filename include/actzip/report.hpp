@@ -67,10 +67,11 @@ struct SiteReport {
   Shape shape;             ///< of the last tensor
   DType dtype = DType::f32;
   SiteKind kind = SiteKind::as_is;
-  std::string codec;             ///< for people: "rotated:2" if it is encoded, else the word for its kind
-  std::string kept_by;           ///< if shared or derived: the site that keeps it
-  std::size_t bytes_before = 0;  ///< what the framework would keep for it; 0 if something else keeps it anyway
-  std::size_t bytes_after = 0;   ///< what is kept
+  std::string codec;                ///< for people: "rotated:2" if it is encoded, else the word for its kind
+  std::string kept_by;              ///< if shared or derived: the site that keeps it
+  std::size_t bytes_before = 0;     ///< what the framework would keep for it; 0 if something else keeps it anyway
+  std::size_t bytes_after = 0;      ///< what is kept
+  std::size_t bytes_offloaded = 0;  ///< of that, what waits in a file or in host memory
   std::string reason;
   std::int64_t saves = 0;  ///< since the session began
   /// Variance of the gradient, relative to its square, for a relative squared error of 1 in the memory that this site
@@ -110,6 +111,7 @@ struct Report {
   std::vector<SiteReport> sites;  ///< of the last step, in the order of their first save
   std::size_t bytes_before = 0;   ///< sums over the sites
   std::size_t bytes_after = 0;
+  std::size_t bytes_offloaded = 0;
   std::size_t live_bytes = 0;                              ///< encoded bytes that wait for backward now
   std::optional<PlanReport> plan = {};                     ///< of a session that adapts
   std::optional<BudgetReport> budget = {};                 ///< of one that has a budget

@@ -62,6 +62,10 @@ struct SessionOptions {
   /// time: if the fewest bits of a step do not fit, restoring a tensor of that step throws Error(budget_too_small),
   /// which says what is missing. "": no limit.
   std::string budget = {};
+  /// A folder: what is kept of tensors on the CPU waits in a file there, which has no name and goes with the session.
+  /// If there is a budget, only what does not fit, and bits stay those of the preset. "": everything stays on its
+  /// device.
+  std::string offload = {};
 };
 
 struct SiteId {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 import weakref
 from collections import Counter
@@ -47,6 +48,7 @@ class BaseSession:
         max_bits: int = 0,
         guard: bool | None = None,
         budget: str | float | None = None,
+        offload: str | os.PathLike[str] | None = None,
         min_elems: int | None = None,
         dry: bool | None = None,
     ) -> None:
@@ -60,7 +62,7 @@ class BaseSession:
             "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
             "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
             "num_samples": num_samples, "codec": codec, "max_bits": max_bits, "guard": guard, "budget": budget,
-            **named_twice}
+            "offload": offload, **named_twice}
         check(self.options)
         self._core = self._make_core()
         warn_of_level(preset)
@@ -87,6 +89,7 @@ class BaseSession:
         options = dict(self.options)
         min_numel, dry_run, rules = (options.pop(name) for name in ("min_numel", "dry_run", "rules"))
         options["budget"] = budget_text(options["budget"])
+        options["offload"] = os.fspath(options["offload"] or "")
         return self._core_of(min_elems=min_numel, dry=dry_run, rules=list(rules.items()), **options)
 
     def __deepcopy__(self, _: dict) -> BaseSession:

@@ -45,6 +45,7 @@ class SiteReport:
     kept_by: str  #: the site that keeps it, if it is shared or derived
     bytes_before: int  #: what torch would keep; 0 if something else keeps it anyway
     bytes_after: int
+    bytes_offloaded: int  #: of that, what waits in a file
     reason: str
     saves: int  #: since the session began
     #: Variance of the gradient, relative to its square, for a relative squared error of 1 in what this site keeps.
@@ -99,6 +100,7 @@ class Report:
     steps: int
     bytes_before: int
     bytes_after: int
+    bytes_offloaded: int  #: of that, what waits in a file
     live_bytes: int  #: encoded bytes that wait for backward now
     index_overflow: bool  #: an index lay outside its operator's bound
     sites: tuple[SiteReport, ...]

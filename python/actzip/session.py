@@ -62,6 +62,9 @@ class Session(BaseSession):
             they matter, as many as fit, up to keeping a tensor as it is; the first two steps, in which sizes are
             learned, have the fewest. The limit holds at any time, for everything that is kept; if the fewest bits do
             not fit, ``backward()`` raises, and says what is missing. See docs/plan.md.
+        offload: a folder on a disk. What is kept of tensors on the CPU waits in a file there, which has no name and goes
+            with the session; with a ``budget``, only what does not fit, and bits stay as they are without one. Tensors
+            on a GPU are refused.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip

@@ -239,7 +239,7 @@ TrialNoise trial_noise(const CodecSpec& held) {
 Adaptation::Adaptation(const SessionOptions& options) {
   const bool is_average = is_average_bits(options.bits);
   const Adapt adapt = parse_adapt(options.adapt);
-  const bool has_budget = !options.budget.empty();
+  const bool has_budget = !options.budget.empty() && options.offload.empty();
   is_on_ = adapt.by_layer || is_average || has_budget;
   is_measured_ = adapt.is_measured;
   interval_ = options.interval > 0 ? options.interval : is_measured_ ? kMeasureEvery : kObserveEvery;

@@ -9,6 +9,7 @@
 #include "actzip/session.hpp"
 #include "session/held_memory.hpp"
 #include "session/share_table.hpp"
+#include "store/store.hpp"
 
 namespace actzip {
 
@@ -20,9 +21,10 @@ class Blob : public std::enable_shared_from_this<Blob> {
     DType dtype = DType::f32;
     std::int64_t elems = 0;
     Seed seed{0};
-    Segments segments;                    ///< samples with bits of their own, or one
-    Stream stream;                        ///< the one it was encoded on; on the CPU its executor is not used again
-    Allocation bytes;                     ///< empty unless encoded
+    Segments segments;                         ///< samples with bits of their own, or one
+    Stream stream;                             ///< the one it was encoded on; on the CPU its executor is not used again
+    std::shared_ptr<store::Store> store = {};  ///< where the bytes wait; null: on the device, in the framework's memory
+    Allocation bytes;                          ///< empty unless encoded
     std::shared_ptr<void> encoded;        ///< if it has indices on a device: the point of Memory when they are encoded
     const std::string* site = nullptr;    ///< its name, in the state
     bool is_private = false;              ///< not what the memory holds: see Encoder

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <limits>
-#include <memory>
-#include <optional>
 #include <utility>
 
 namespace actzip::session {
@@ -27,6 +25,8 @@ class HeldMemory {
       std::swap(bytes_, other.bytes_);
       return *this;
     }
+    /// Whether it counts for anything.
+    explicit operator bool() const { return of_ != nullptr; }
     ~Part() {
       if (of_ != nullptr) of_->now_ -= bytes_;
     }
@@ -38,11 +38,11 @@ class HeldMemory {
     std::size_t bytes_ = 0;
   };
 
-  /// None if the limit would be passed.
-  std::optional<Part> try_hold(std::size_t bytes) {
+  /// Nothing if the limit would be passed.
+  Part try_hold(std::size_t bytes) {
     std::size_t held = now_;
     do {
-      if (bytes > limit_ || held > limit_ - bytes) return std::nullopt;
+      if (bytes > limit_ || held > limit_ - bytes) return {};
     } while (!now_.compare_exchange_weak(held, held + bytes));
     raise_peak(held + bytes);
     return Part(*this, bytes);

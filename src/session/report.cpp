@@ -111,11 +111,12 @@ std::string json_site(const SiteReport& site) {
   for (int d = 0; d < site.shape.rank; ++d) sizes += fmt::format("{}{}", d == 0 ? "" : ", ", site.shape.sizes[d]);
   return fmt::format(
       R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "use": "{}", "shape": [{}], "dtype": "{}", )"
-      R"("kind": "{}", "codec": {}, "kept_by": {}, "bytes_before": {}, "bytes_after": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}, "cause": "{}"}})",
+      R"("kind": "{}", "codec": {}, "kept_by": {}, "bytes_before": {}, "bytes_after": {}, "bytes_offloaded": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}, "cause": "{}"}})",
       json_string(site.site), json_string(site.module), json_string(site.op), json_string(site.slot), site.ordinal,
       to_string(site.use), sizes, to_string(site.dtype), to_string(site.kind), json_string(site.codec),
-      json_string(site.kept_by), site.bytes_before, site.bytes_after, json_string(site.reason), site.saves,
-      json_number(site.sensitivity), json_number(site.variance), json_samples(site.sample_bits), to_string(site.cause));
+      json_string(site.kept_by), site.bytes_before, site.bytes_after, site.bytes_offloaded, json_string(site.reason),
+      site.saves, json_number(site.sensitivity), json_number(site.variance), json_samples(site.sample_bits),
+      to_string(site.cause));
 }
 
 /// Rows of the short table.
@@ -159,13 +160,21 @@ std::string ratio_text(const Report& report) {
   return fmt::format(" ({:.1f} times smaller)", report.ratio());
 }
 
+std::string offloaded_text(const Report& report) {
+  return report.bytes_offloaded == 0 ? "" : fmt::format(", {} of it offloaded", bytes_text(report.bytes_offloaded));
+}
+
+std::string kept_as_text(const SiteReport& site) {
+  return site.bytes_offloaded == 0 ? site.codec : site.codec + ", offloaded";
+}
+
 std::string summary_text(const Report& report) {
   const std::string level =
       report.runs_as.empty() ? "" : fmt::format(", run as '{}' without its host part", report.runs_as);
-  return fmt::format("preset '{}'{}, step {}: {} {} -> {}{}; {}{}\n", report.preset, level, report.steps,
+  return fmt::format("preset '{}'{}, step {}: {} {} -> {}{}{}; {}{}\n", report.preset, level, report.steps,
                      report.dry ? "would hold" : "held", bytes_text(report.bytes_before),
-                     bytes_text(report.bytes_after), ratio_text(report), count_text(report.sites.size()),
-                     causes_text(report));
+                     bytes_text(report.bytes_after), ratio_text(report), offloaded_text(report),
+                     count_text(report.sites.size()), causes_text(report));
 }
 
 std::string table_text(const std::vector<const SiteReport*>& rows, bool with_variances) {
@@ -176,7 +185,7 @@ std::string table_text(const std::vector<const SiteReport*>& rows, bool with_var
   for (const SiteReport* site : rows) {
     name_width = std::max(name_width, site->site.size());
     shape_width = std::max(shape_width, shape_text(site->shape).size());
-    codec_width = std::max(codec_width, site->codec.size());
+    codec_width = std::max(codec_width, kept_as_text(*site).size());
   }
   const auto line = [&](const auto& name, const auto& shape, auto dtype, const auto& codec, const auto& before,
                         const auto& after, const std::string& variances, const auto& reason) {
@@ -187,10 +196,10 @@ std::string table_text(const std::vector<const SiteReport*>& rows, bool with_var
   const auto number = [](const auto& value) { return value ? fmt::format("{:.2e}", *value) : std::string("-"); };
   std::string text = line("site", "shape", "type", "kept as", "before", "after", two("sensitivity", "variance"), "why");
   for (const SiteReport* site : rows) {
-    text +=
-        line(site->site, shape_text(site->shape), to_string(site->dtype), site->codec, bytes_text(site->bytes_before),
-             bytes_text(site->bytes_after), two(number(site->sensitivity), number(site->variance)),
-             reason_text(*site) + samples_text(site->sample_bits));
+    text += line(site->site, shape_text(site->shape), to_string(site->dtype), kept_as_text(*site),
+                 bytes_text(site->bytes_before), bytes_text(site->bytes_after),
+                 two(number(site->sensitivity), number(site->variance)),
+                 reason_text(*site) + samples_text(site->sample_bits));
   }
   return text;
 }
@@ -269,10 +278,11 @@ std::string Report::to_json() const {
   std::string rows;
   for (const SiteReport& site : sites) rows += (rows.empty() ? "\n  " : ",\n  ") + json_site(site);
   return fmt::format(
-      R"({{"preset": {}, "runs_as": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "live_bytes": {}, )"
+      R"({{"preset": {}, "runs_as": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "bytes_offloaded": {}, )"
+      R"("live_bytes": {}, )"
       R"("index_overflow": {}, "plan": {}, "budget": {}, "sample_statistics": {}, "sites": [{}]}})",
-      json_string(preset), json_string(runs_as), dry, steps, bytes_before, bytes_after, live_bytes, index_overflow,
-      json_plan(plan), json_budget(budget), json_statistics(sample_statistics), rows);
+      json_string(preset), json_string(runs_as), dry, steps, bytes_before, bytes_after, bytes_offloaded, live_bytes,
+      index_overflow, json_plan(plan), json_budget(budget), json_statistics(sample_statistics), rows);
 }
 
 }  // namespace actzip

@@ -50,6 +50,7 @@ State::State(const SessionOptions& options)
       policy_(options_.preset, policy_bits(options_), options_.rules, parse_family(options_.codec)),
       by_sample_(parse_adapt(options_.adapt).by_sample),
       budget_(parse_budget(options_.budget)),
+      offload_(options_.offload.empty() ? nullptr : store::file_store(options_.offload)),
       adaptation_(options_) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
@@ -114,7 +115,7 @@ bool State::learn(const Observation& observation) {
   if (observation.gradient_variance && is_sound(*observation.gradient_variance)) {
     adaptation_.set_gradient_variance(*observation.gradient_variance);
   }
-  if (budget_) {
+  if (plans_bytes()) {
     plan_within_budget();
   } else {
     adaptation_.plan(order_);
@@ -203,7 +204,7 @@ State::Decision State::decide(const Site& site, const SavedTensor& tensor) {
     choice.spec = site.planned->spec;
     choice.reason = "as planned";
   }
-  if (budget_) choose_within_budget(site, tensor, choice);
+  if (plans_bytes()) choose_within_budget(site, tensor, choice);
   if (is_tried(site)) {
     choice.keep = Keep::encoded;
     choice.spec = trial_noise(choice.spec).spec;
@@ -252,7 +253,7 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
   Kept kept;
   if (tensor.role == Role::unsupported) {
     outcome.before = outcome.after = tensor.bytes;
-    if (budget_) kept.blob = exact_blob(site, tensor.bytes);
+    if (budget_) kept.blob = exact_blob(site, hold(tensor.bytes));
   } else if (tensor.role == Role::activation) {
     const Blob* blob = source != nullptr ? source->blob.get() : nullptr;
     kept = keep_memory(site, tensor, decision, {stream, memory, blob}, outcome);
@@ -297,7 +298,7 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Decision& d
   }
   if (source != nullptr) teach(*source, of_source);
   Want have = source != nullptr ? want : to_store(site, want, found);
-  if (budget_ && (decision.can_plan || has_plane(have.spec))) have = fit_into_budget(site, tensor, have);
+  if (plans_bytes() && (decision.can_plan || has_plane(have.spec))) have = fit_into_budget(site, tensor, have);
   return store(site, tensor, {want, have, std::move(keys)}, target, outcome);
 }
 
@@ -325,18 +326,15 @@ Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const 
   const auto& [want, have, keys] = storing;
   if (have.how != want.how) outcome.reason = "as a later saver of the same memory asks";
   outcome.after = tensor_bytes(tensor);
-  std::shared_ptr<Blob> blob;
+  Segments segments;
   if (have.how == Keep::encoded) {
     outcome.kind = SiteKind::encoded;
     outcome.spec = have.spec;
-    const Segments segments = segments_for(site, tensor, have.spec);
+    segments = segments_for(site, tensor, have.spec);
     outcome.samples = segments.total_bits != 0 ? segments.count : 0;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
-    if (!options_.dry) blob = encode_blob(site, tensor, have.spec, segments, target.stream, target.memory);
   }
-  const bool is_exact = blob == nullptr;
-  if (is_exact) blob = exact_blob(site, outcome.after);
-  if (!blob) blob = dropped_blob(site, tensor, Copy{});
+  auto blob = options_.dry ? empty_blob(site) : store_in_place(site, tensor, segments, target, outcome);
   const Keep how = blob->contents().how;
   if (!blob->contents().is_private) blob->keys = std::move(storing.keys);
   blob->want = want;
@@ -344,6 +342,19 @@ Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const 
   blob->site = &site;
   shared.insert(*blob);
   return {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(want.spec, *blob), .blob = blob};
+}
+
+/// What stays as it is on its device needs no bytes of ours; in host memory it is a copy.
+std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
+                                            const Target& target, Outcome& outcome) {
+  Place place = place_for(site, outcome.after);
+  if (place.tier == Tier::nowhere) return dropped_blob(site, tensor, outcome.spec);
+  if (place.tier == Tier::host) {
+    outcome.kind = SiteKind::encoded;
+    outcome.offloaded = outcome.after;
+  }
+  if (outcome.kind == SiteKind::as_is) return exact_blob(site, std::move(place.held));
+  return encode_blob(site, tensor, outcome.spec, segments, std::move(place), target);
 }
 
 Kept State::derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want) {
@@ -380,7 +391,7 @@ Want State::to_store(const Site& site, const Want& want, const Found& found) {
   const Want both = found.weaker_want.not_negative ? with_plane(want) : want;
   ask(*found.weaker, found.weaker_want, both);
   // The mask is kept already: until there is a plan nothing is kept twice.
-  return budget_ && !site.planned ? want : both;
+  return plans_bytes() && !site.planned ? want : both;
 }
 
 /// From the next step on `source` serves those who derive from it. Whose memory they share need not know of them.

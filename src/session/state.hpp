@@ -20,6 +20,7 @@
 #include "session/held_memory.hpp"
 #include "session/sample_bits.hpp"
 #include "session/share_table.hpp"
+#include "store/store.hpp"
 
 namespace actzip::session {
 
@@ -30,6 +31,7 @@ struct Outcome {
   const std::string* kept_by = nullptr;  ///< the name of the site that keeps it, or what it is derived from
   std::size_t before = 0;
   std::size_t after = 0;
+  std::size_t offloaded = 0;  ///< of these, in host memory
   std::string_view reason;
   Cause cause = Cause::none;  ///< if as_is
   std::int64_t samples = 0;   ///< with bits of their own
@@ -192,8 +194,17 @@ class State : public std::enable_shared_from_this<State> {
   static void ask(Site& site, const Want& own, const Want& want);
   Want to_store(const Site& site, const Want& want, const Found& found);
   [[nodiscard]] Segments segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);
+  /// Where bytes go: their device, counted into a budget; host memory; or nowhere, if they fit into no budget.
+  enum class Tier : std::uint8_t { device, host, nowhere };
+  struct Place {
+    Tier tier = Tier::device;
+    HeldMemory::Part held = {};
+  };
+  Place place_for(const Site& site, std::size_t bytes);
+  std::shared_ptr<Blob> store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
+                                       const Target& target, Outcome& outcome);
   std::shared_ptr<Blob> encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec, Segments segments,
-                                    const Stream& stream, Memory& memory);
+                                    Place place, const Target& target);
   SegmentSummary* next_summary(Site& site, const Stream& stream, Memory& memory);
   void record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept,
               const Decision& decision);
@@ -205,9 +216,10 @@ class State : public std::enable_shared_from_this<State> {
   void note_what_comes_behind();
   void choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const;
   Want fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have);
-  [[nodiscard]] std::optional<HeldMemory::Part> hold(std::size_t bytes);
+  [[nodiscard]] bool plans_bytes() const { return budget_ && !offload_; }
+  [[nodiscard]] HeldMemory::Part hold(std::size_t bytes);
   [[nodiscard]] Error over_budget() const;
-  std::shared_ptr<Blob> exact_blob(Site& site, std::size_t bytes);
+  std::shared_ptr<Blob> exact_blob(Site& site, HeldMemory::Part held);
   std::shared_ptr<Blob> dropped_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec);
   void add_variance(const Site& keeper, SiteReport& row) const;
   [[nodiscard]] bool is_tried(const Site& site) const;
@@ -219,6 +231,7 @@ class State : public std::enable_shared_from_this<State> {
   const Policy policy_;
   const bool by_sample_;
   const std::optional<MemoryBudget> budget_;
+  const std::shared_ptr<store::Store> offload_;  ///< null: everything stays on its device
   std::atomic<std::uint64_t> encoded_count_{0};
   std::atomic<std::int64_t> saves_{0};
   std::atomic<std::int64_t> step_{0};

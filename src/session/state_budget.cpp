@@ -39,6 +39,9 @@ constexpr std::string_view kGrown = "fewer bits than planned: the step has grown
 
 KeptShape shape_of(const SavedTensor& tensor) { return {tensor.view.dtype, tensor.view.shape, tensor.facts.row_elems}; }
 
+/// Smaller blobs share pages with their neighbours: moving them frees little.
+constexpr std::size_t kWorthOffloading = 16384;
+
 /// How fast a larger overlap of steps is forgotten: gradients that are accumulated make it come and go.
 constexpr double kForget = 0.05;
 
@@ -90,18 +93,31 @@ std::shared_ptr<Blob> State::dropped_blob(Site& site, const SavedTensor& tensor,
   return std::make_shared<Blob>(shared_from_this(), std::move(nothing));
 }
 
-/// Stands for a tensor that the adapter keeps as it is, and counts its bytes under a budget. Null if they pass it.
-std::shared_ptr<Blob> State::exact_blob(Site& site, std::size_t bytes) {
+/// Stands for a tensor that the adapter keeps as it is, and for its bytes in a budget.
+std::shared_ptr<Blob> State::exact_blob(Site& site, HeldMemory::Part held_bytes) {
   Blob::Contents contents;
   contents.site = &site.name;
-  if (budget_) {
-    auto part = hold(bytes);
-    if (!part) return nullptr;
-    contents.held = std::move(*part);
-  }
+  contents.held = std::move(held_bytes);
   auto blob = std::make_shared<Blob>(shared_from_this(), std::move(contents));
   blob->site = &site;
   return blob;
+}
+
+/// On the device as much as the budget allows, which is what is made last: backward needs that first. The rest goes to
+/// host memory, and everything as long as the budget is not known. What would hardly make room there stays while it
+/// fits.
+State::Place State::place_for(const Site& site, std::size_t bytes) {
+  const bool can_go = offload_ && bytes >= kWorthOffloading;
+  if (!budget_) return {can_go ? Tier::host : Tier::device, {}};
+  const bool is_known = held.limit() != HeldMemory::kNoLimit;
+  const double with_rest = static_cast<double>(bytes) + site.planned_behind;
+  const bool must_go = can_go && (!is_known || with_rest > static_cast<double>(held.room()));
+  if (!must_go) {
+    if (HeldMemory::Part part = held.try_hold(bytes)) return {Tier::device, std::move(part)};
+  }
+  if (offload_) return {Tier::host, {}};
+  is_over_budget_ = true;
+  return {Tier::nowhere, {}};
 }
 
 /// Checks what cannot be meant, and sets the limit if it is known from the start.
@@ -110,11 +126,12 @@ void State::begin_budget() {
   const auto refuse = [](std::string_view what) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: a budget with {}", what));
   };
-  if (options_.preset != "default" || preset_ != "default") {
-    refuse(fmt::format("preset '{}' (allowed: default, of which it chooses the bits)", preset_));
+  if (!offload_ && preset_ != "default") {
+    refuse(fmt::format("preset '{}' (allowed: default, whose bits it chooses; others together with offload)", preset_));
   }
-  if (options_.bits) refuse(fmt::format("bits {} (allowed: one of the two)", *options_.bits));
-  if (by_sample_) refuse(fmt::format("adapt '{}' (allowed: layer, measured or nothing)", options_.adapt));
+  if (!offload_ && options_.bits)
+    refuse(fmt::format("bits {} (allowed: one of the two, or both with offload)", *options_.bits));
+  if (!offload_ && by_sample_) refuse(fmt::format("adapt '{}' (allowed: layer, measured or nothing)", options_.adapt));
   if (options_.dry) refuse("dry (allowed: a step that compresses; its report shows the plan)");
   if (!options_.only.empty()) refuse("only (allowed: all sites)");
   if (const auto* bytes = std::get_if<HeldBytes>(&*budget_)) held.set_limit(bytes->value);
@@ -137,7 +154,7 @@ void State::settle_budget() {
     held.set_limit(static_cast<std::size_t>(share->value * sum.before));
   }
   // Checkpoints and accumulated gradients: not all of a step is held at once, or more than one step.
-  const bool is_usual = !is_over_budget_ && !has_beside_ && sum.after > 0.0;
+  const bool is_usual = plans_bytes() && !is_over_budget_ && !has_beside_ && sum.after > 0.0;
   if (is_usual) {
     const double now = static_cast<double>(held.peak()) / sum.after;
     overlap_ = std::max(now, std::lerp(overlap_.value_or(now), now, kForget));
@@ -147,7 +164,7 @@ void State::settle_budget() {
   growth_ = 1.0;
   const auto planned = adaptation_.report().predicted_bytes;
   const double drift = planned ? std::abs(sum.after - static_cast<double>(*planned)) : sum.after;
-  if (step_ >= kLearningSteps && (must_plan_ || drift > kDrift * sum.after)) plan_within_budget();
+  if (plans_bytes() && step_ >= kLearningSteps && (must_plan_ || drift > kDrift * sum.after)) plan_within_budget();
   note_what_comes_behind();
 }
 
@@ -174,7 +191,7 @@ void State::note_what_comes_behind() {
 
 /// Requires the mutex.
 void State::plan_within_budget() {
-  if (held.limit() == HeldMemory::kNoLimit) return;
+  if (!plans_bytes() || held.limit() == HeldMemory::kNoLimit) return;
   must_plan_ = false;
   const double spendable = static_cast<double>(held.limit()) * (1.0 - kSpare) / std::max(overlap_.value_or(1.0), 1e-3);
   try {
@@ -221,15 +238,15 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
   return {Keep::encoded, best->spec, have.not_negative};
 }
 
-/// Room for bytes on the device. None if there is not; backward then fails.
-std::optional<HeldMemory::Part> State::hold(std::size_t bytes) {
-  auto part = held.try_hold(bytes);
+/// For what can neither be encoded nor moved. If there is no room, backward fails.
+HeldMemory::Part State::hold(std::size_t bytes) {
+  HeldMemory::Part part = held.try_hold(bytes);
   if (!part) is_over_budget_ = true;
   return part;
 }
 
 bool State::is_settled(SiteId id) {
-  if (!budget_) return true;
+  if (!plans_bytes()) return true;
   const Site& site = site_at(id);
   const std::lock_guard lock(mutex_);
   return site.planned.has_value();
@@ -242,19 +259,19 @@ std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (growth_ > 1.0 || static_cast<double>(bytes) > static_cast<double>(held.room()) - site.planned_behind)
     return nullptr;
-  auto part = held.try_hold(bytes);
+  HeldMemory::Part part = held.try_hold(bytes);
   if (!part) return nullptr;
   has_beside_ = true;
   struct Beside {
     std::shared_ptr<State> state;
     HeldMemory::Part part;  // after the state, which it belongs to
   };
-  return std::make_shared<Beside>(shared_from_this(), std::move(*part));
+  return std::make_shared<Beside>(shared_from_this(), std::move(part));
 }
 
 /// Under a budget a site that few bits spoil cannot simply be kept as it is. Whether there are more bits to be had.
 bool State::ask_for_more_bits(Site& site) {
-  if (!budget_) return false;
+  if (!plans_bytes()) return false;
   const std::lock_guard lock(mutex_);
   if (!site.planned || site.planned->how != Keep::encoded) return false;
   const int bits = code_bits(site.planned->spec, site.dtype);
@@ -269,7 +286,7 @@ void State::check_budget() {
   if (!budget_) return;
   if (!is_over_budget_ && step_ > 1) return;
   const std::lock_guard lock(mutex_);
-  if (const auto* share = std::get_if<HeldShare>(&*budget_); share != nullptr && step_ == 1) {
+  if (const auto* share = std::get_if<HeldShare>(&*budget_); share != nullptr && step_ == 1 && !offload_) {
     const double limit = share->value * bytes_of(order_).before;
     if (static_cast<double>(held.peak()) > limit) is_over_budget_ = true;
     if (is_over_budget_) held.set_limit(static_cast<std::size_t>(limit));

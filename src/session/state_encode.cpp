@@ -42,25 +42,25 @@ SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& me
 }
 
 std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec,
-                                         Segments segments, const Stream& stream, Memory& memory) {
+                                         Segments segments, Place place, const Target& target) {
+  const Stream& stream = target.stream;
+  Memory& memory = target.memory;
   Blob::Contents contents{.how = Keep::encoded,
                           .spec = spec,
                           .dtype = tensor.view.dtype,
                           .elems = unique_elems(tensor.view.shape),
-                          .seed = next_seed(site),
+                          .seed = std::holds_alternative<Copy>(spec) ? Seed(0) : next_seed(site),
                           .segments = segments,
                           .stream = stream,
                           .bytes = {},
                           .encoded = {},
                           .site = &site.name};
   const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
-  if (budget_) {
-    auto part = hold(size);
-    if (!part) return dropped_blob(site, tensor, spec);
-    contents.held = std::move(*part);
-  }
+  contents.held = std::move(place.held);
+  if (place.tier == Tier::host) contents.store = offload_;
+  store::Store& store = contents.store ? *contents.store : store::device_store();
   try {
-    contents.bytes = store::device_store().reserve(size, stream, memory);
+    contents.bytes = store.reserve(size, stream, memory);
     const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
     const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
     const ByteSpan dst(contents.bytes.data, size, stream.device());
@@ -72,6 +72,7 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
     } else {
       encode(spec, tensor.view, dst, contents.seed, stream, segments, flag);
     }
+    contents.bytes = store.put_away(std::move(contents.bytes), stream, memory);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
   }

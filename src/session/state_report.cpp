@@ -70,6 +70,7 @@ Report State::report() {
                    .kept_by = site->last.kept_by != nullptr ? *site->last.kept_by : std::string(),
                    .bytes_before = site->last.before,
                    .bytes_after = site->last.after,
+                   .bytes_offloaded = site->last.offloaded,
                    .reason = std::string(site->last.reason),
                    .saves = site->saves,
                    .cause = site->last.cause};
@@ -77,6 +78,7 @@ Report State::report() {
     add_variance(*site, row);
     report.bytes_before += row.bytes_before;
     report.bytes_after += row.bytes_after;
+    report.bytes_offloaded += row.bytes_offloaded;
     report.sites.push_back(std::move(row));
   }
   return report;

@@ -1,0 +1,103 @@
+"""Offloading: what is kept waits in a file, gradients are bit for bit those without, and a budget says how much stays."""
+
+import os
+
+import actzip
+import pytest
+import torch
+import torch.nn.functional as F
+from test_budget import error, make, step
+
+
+def resident_file_bytes():
+    """Pages of the file that this process has mapped in."""
+    with open("/proc/self/smaps") as maps:
+        lines = maps.read().splitlines()
+    found, inside = 0, False
+    for line in lines:
+        if "-" in line.split(" ")[0]:
+            inside = "(deleted)" in line and "zero" not in line
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1]) << 10
+    return found
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+@pytest.mark.parametrize("options", [{}, {"preset": "exact"}, {"bits": 4}, {"preset": "affine:4"}])
+def test_changes_no_gradient(kind, options, tmp_path):
+    model, *batch = make(kind)
+    with_file, without = actzip.Session(model, offload=tmp_path, **options), actzip.Session(model, **options)
+    for _ in range(3):
+        assert torch.equal(step(model, batch, with_file), step(model, batch, without))
+    report = with_file.report()
+    assert report.bytes_offloaded > 0.5 * report.bytes_after, report
+    assert "offloaded" in str(report)
+    assert with_file.live_bytes == 0 and without.report().bytes_offloaded == 0
+    assert os.listdir(tmp_path) == [], "the file has no name"
+
+
+def test_leaves_memory_in_forward(tmp_path):
+    model, *batch = make("text")
+    session = actzip.Session(model, preset="exact", offload=tmp_path)
+    with session:
+        loss = F.cross_entropy(model(batch[0]), batch[1])
+    assert session.live_bytes > 6 << 20
+    assert resident_file_bytes() < 1 << 20
+    loss.backward(retain_graph=True)
+    first = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    loss.backward()
+    assert all(torch.equal(a, p.grad) for a, p in zip(first, model.parameters()))
+
+
+def test_steps_without_backward_and_out_of_order(tmp_path):
+    model, *batch = make("images")
+    exact = step(model, batch)
+    session = actzip.Session(model, offload=tmp_path)
+    losses = []
+    for _ in range(4):
+        with session:
+            losses.append(F.cross_entropy(model(batch[0]), batch[1]))
+    del losses[1]  # never comes back
+    for loss in (losses[1], losses[0], losses[2]):
+        model.zero_grad()
+        loss.backward()
+        assert error(torch.cat([p.grad.flatten() for p in model.parameters()]), exact) < 0.2
+    del loss, losses
+    assert session.live_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_a_budget_says_what_stays(kind, tmp_path):
+    model, *batch = make(kind)
+    without = actzip.Session(model)
+    expected = [step(model, batch, without) for _ in range(4)]
+    offloaded = []
+    for budget in (1 / 16, 1 / 32, "20KiB"):
+        session = actzip.Session(model, offload=tmp_path, budget=budget)
+        for gradient in expected:
+            assert torch.equal(step(model, batch, session), gradient), "bits are those of the preset"
+            report = session.report()
+            assert report.budget.bytes is None or report.budget.most_held <= report.budget.bytes, report
+        offloaded.append(report.bytes_offloaded)
+        assert report.budget.most_held > 0.5 * report.budget.bytes, "what fits stays"
+    assert offloaded == sorted(offloaded) and offloaded[0] < offloaded[2]
+
+
+def test_the_first_are_offloaded(tmp_path):
+    """They are needed last."""
+    model, *batch = make("text")
+    session = actzip.Session(model, offload=tmp_path, budget="300KiB")
+    for _ in range(3):
+        step(model, batch, session)
+    large = [site for site in session.report().sites if site.bytes_after >= 1 << 14]
+    places = [site.bytes_offloaded > 0 for site in large]
+    assert places == sorted(places, reverse=True), [(site.site, site.bytes_offloaded) for site in large]
+
+
+@pytest.mark.parametrize("options, says", [
+    ({"offload": "/no/such/folder"}, "/no/such/folder"), ({"offload": 4}, "offload=4 .allowed: a folder"),
+    ({"offload": "/dev/null"}, "/dev/null")])
+def test_messages(options, says):
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=says):
+        actzip.Session(**options)
