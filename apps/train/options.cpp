@@ -63,6 +63,13 @@ void add_compression(CLI::App& app, Options& o) {
   app.add_option("--interval", o.interval, "Steps from one adaptation to the next")
       ->check(kFromZero)
       ->group("Compression");
+  app.add_option("--budget", o.budget,
+                 "How much may be held between forward and backward: bytes (4GiB), a share of what is held without "
+                 "(0.25), or auto")
+      ->group("Compression");
+  app.add_option("--offload", o.offload,
+                 "On the CPU: a folder for a file in which it waits; with --budget, only what does not fit")
+      ->group("Compression");
   app.add_option("--keep", o.keep, "Who keeps: layers, a scope around the step, or both")
       ->check(CLI::IsMember({"layers", "scope", "both"}))
       ->group("Compression");
@@ -189,8 +196,8 @@ void check(const Options& o) {
   if (o.evaluate && o.weights.empty() && o.output.empty()) {
     fail("--evaluate needs weights: --weights FILE, or --output DIR with a checkpoint");
   }
-  if (o.preset == "none" && (o.bits || !o.adapt.empty()))
-    fail("--preset none keeps all as it is: no --bits, no --adapt");
+  if (o.preset == "none" && (o.bits || !o.adapt.empty() || !o.budget.empty() || !o.offload.empty()))
+    fail("--preset none keeps all as it is: no --bits, no --adapt, no --budget, no --offload");
   if (o.nesterov && (o.optimizer != "sgd" || o.momentum == 0.0)) {
     fail("--nesterov is for --optimizer sgd with a --momentum above 0");
   }

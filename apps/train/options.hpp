@@ -33,6 +33,8 @@ struct Options {
   std::optional<double> bits;
   std::string adapt;
   std::int64_t interval = 0;
+  std::string budget;
+  std::string offload;
   std::string keep = "both";  ///< layers, scope or both
 
   // How it is trained.

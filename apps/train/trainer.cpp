@@ -39,6 +39,8 @@ std::optional<torch::Session> make_session(const Options& options) {
   session.bits = options.bits;
   session.adapt = options.adapt;
   session.interval = options.interval;
+  session.budget = options.budget;
+  session.offload = options.offload;
   session.seed = options.seed;
   return torch::Session(session);
 }

@@ -20,6 +20,8 @@ def options_of(name, folder):
                  "--amp", "bf16"],
         "fp16": [*GRAPH, "--amp", "fp16", "--preset", "rotated:2"],
         "scope": [*GRAPH, "--keep", "scope", "--adapt", "sample+layer"],
+        "budget": [*IMAGES, "--steps", 6, "--budget", "10%"],
+        "offload": [*GRAPH, "--budget", "100KiB", "--offload", folder],
     }[name]
 
 
@@ -35,7 +37,7 @@ def assert_same_run(one, other):
         assert torch.equal(tensor, after[name]), name
 
 
-@pytest.mark.parametrize("name", ["graph", "images", "division", "text", "fp16", "scope"])
+@pytest.mark.parametrize("name", ["graph", "images", "division", "text", "fp16", "scope", "budget", "offload"])
 def test_a_resumed_run_is_bitwise_the_uninterrupted_one(name, tmp_path):
     options = [*options_of(name, tmp_path), "--log-every", 1]
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -155,6 +155,9 @@ def test_a_loss_that_is_not_finite_has_an_exit_code(tmp_path):
     ([*GRAPH, "--resume"], "--output"),
     ([*GRAPH, "--evaluate"], "--weights"),
     ([*GRAPH, "--preset", "none", "--bits", "2"], "none"),
+    ([*GRAPH, "--preset", "none", "--budget", "1GiB"], "--budget"),
+    ([*GRAPH, "--budget", "much"], "a share of what is held"),
+    ([*GRAPH, "--budget", "0.5", "--preset", "exact"], "together with offload"),
     ([*GRAPH, "--nesterov"], "sgd"),
     ([*GRAPH, "--colour"], "--colour"),
 ])
@@ -162,6 +165,11 @@ def test_wrong_options_say_what_is_allowed(options, words):
     status, _, errors = run(*options)
     assert status == 2, errors
     assert words in errors and "actzip train --help" in errors
+
+
+def test_a_budget_that_cannot_be_kept_is_said_in_the_first_step(tmp_path):
+    status, _, errors = run(*IMAGES, "--budget", "1KiB", "--output", tmp_path / "run")
+    assert status == 1 and "cannot be kept: the fewest bits of this step take" in errors, errors
 
 
 def test_what_cannot_be_loaded_is_a_failure(tmp_path):

@@ -18,13 +18,14 @@ from .scopes import outside_of_scopes
 #: What a session takes, and graphs cannot: bits that change from step to step would be other graphs.
 _NOT_COMPILED = {
     "adapt": "rules", "interval": "rules", "use_gradient": "rules", "num_samples": "rules", "closure": "rules",
-    "max_bits": "rules", "guard": "verify", "dry_run": "verify",
+    "max_bits": "rules", "guard": "verify", "dry_run": "verify", "budget": "rules", "offload": "eager",
 }
 _DEFAULTS: dict[str, Any] = {
     "preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "", "derive": False}
 _HINTS = {
     "rules": "rules, as in actzip.compile(model, rules={'use:linear_input': 'rotated:4'}); what an eager session has "
              "planned is in its report",
+    "eager": "a session around an eager model",
     "verify": "actzip.verify(model, batch) on the model before it is compiled",
 }
 
