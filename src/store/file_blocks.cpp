@@ -226,7 +226,7 @@ void FileBlocks::read(const std::byte* data, std::size_t size) {
 void FileBlocks::discard(const std::byte* data, std::size_t size) noexcept {
   const Pages pages(data, size);
   (void)madvise(pages.start, pages.size, MADV_DONTNEED);
-  if (getpid() == process_) {
+  if (size > 0 && getpid() == process_) {  // to the kernel, no bytes are all up to the end
     (void)posix_fadvise(file_, place_of(data), static_cast<off_t>(size), POSIX_FADV_DONTNEED);
   }
 }
