@@ -173,7 +173,7 @@ off_t FileBlocks::place_of(const std::byte* data) const noexcept {
 }
 
 void FileBlocks::forget_contents(const std::byte* data, std::size_t size) noexcept {
-  if (is_lost() || is_resident(data, size)) return;
+  if (is_lost()) return;
   (void)!fallocate(file_, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, place_of(data),
                    static_cast<off_t>(whole_pages(size)));
 }
@@ -223,9 +223,12 @@ void FileBlocks::read(const std::byte* data, std::size_t size) {
   }
 }
 
-void FileBlocks::drop(const std::byte* data, std::size_t size) noexcept {
+void FileBlocks::discard(const std::byte* data, std::size_t size) noexcept {
   const Pages pages(data, size);
   (void)madvise(pages.start, pages.size, MADV_DONTNEED);
+  if (size > 0 && getpid() == process_) {  // to the kernel, no bytes are all up to the end
+    (void)posix_fadvise(file_, place_of(data), static_cast<off_t>(size), POSIX_FADV_DONTNEED);
+  }
 }
 
 bool FileBlocks::is_resident(const std::byte* data, std::size_t size) const noexcept {

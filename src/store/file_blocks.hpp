@@ -29,7 +29,7 @@ class FileBlocks final : public BlockSource, public std::enable_shared_from_this
 
   Allocation block(std::size_t bytes) override;
 
-  /// If some pages have left memory, writing to them would read them first, for nothing: makes them empty.
+  /// Makes the pages empty: those that have left memory would be read before they are written, for nothing.
   void forget_contents(const std::byte* data, std::size_t size) noexcept override;
 
   // For bytes out of these blocks:
@@ -48,8 +48,9 @@ class FileBlocks final : public BlockSource, public std::enable_shared_from_this
   /// some bytes of this file before.
   void read(const std::byte* data, std::size_t size);
 
-  /// Takes the pages out of the process.
-  void drop(const std::byte* data, std::size_t size) noexcept;
+  /// Takes the pages out of the process and, as far as they are on the disk, out of memory. Pages of freed bytes would
+  /// take the place of others that backward needs next: to the system they look as if they had just been used.
+  void discard(const std::byte* data, std::size_t size) noexcept;
 
   /// Whether all pages are in memory.
   [[nodiscard]] bool is_resident(const std::byte* data, std::size_t size) const noexcept;

@@ -188,7 +188,7 @@ StoreStats FileQueue::stats() const {
 
 FileBlob::~FileBlob() {
   queue->freed(*this);
-  if (phase != Phase::put_away) file->drop(bytes.data, bytes.size);
+  file->discard(bytes.data, bytes.size);
 }
 
 FileBlob& blob_of(const Allocation& bytes) { return *static_cast<FileBlob*>(bytes.owner.get()); }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include "actzip/error.hpp"
+#include "expect_error.hpp"
+#include "failing_calls.hpp"
 #include "plain_memory.hpp"
 #include "stamped.hpp"
 #include "store/store.hpp"
@@ -239,6 +243,20 @@ TEST(ArenaStore, TakesBytesOfTheCpuAndLeavesOthersToTheFramework) {
   EXPECT_EQ(store->stats().device_bytes, 1024U);
   store.reset();
   EXPECT_TRUE(has_stamp(bytes, 5));
+}
+
+TEST(ArenaStore, MemoryThatTheSystemRefusesIsAnError) {
+  test::PlainMemory memory;
+  const std::shared_ptr<Store> store = arena_store(kBlock);
+  {
+    const test::FailingCalls calls("mmap", ENOMEM);
+    test::expect_error(ErrorCode::store_failure,
+                       "store: the system gives no block of 2097152 bytes of memory: Cannot allocate memory. Lower the "
+                       "batch size or the bits, or raise the limit on the memory of the process",
+                       [&] { (void)store->reserve(1000, Stream(), memory); });
+  }
+  const test::FailingCalls calls("madvise:hugepage", EINVAL);  // a kernel without huge pages
+  EXPECT_EQ(store->reserve(1000, Stream(), memory).size, 1000U);
 }
 
 }  // namespace

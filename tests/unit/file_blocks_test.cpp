@@ -74,6 +74,21 @@ TEST_F(FileBlocksTest, AFreedBlockLeavesTheFile) {
   EXPECT_EQ(file_status().st_size, 0);
 }
 
+TEST_F(FileBlocksTest, WhatIsDiscardedLeavesMemoryAndItsNeighboursStay) {
+  if (is_in_memory(folder)) GTEST_SKIP() << "the temporary folder lies in memory";
+  const auto blocks = FileBlocks::create(folder);
+  const Allocation block = blocks->block(2 * kFileMiB);
+  stamp(block, 1);
+  ASSERT_EQ(fsync(open_files().front()), 0);
+  blocks->put_away(block.data, block.size);
+  EXPECT_TRUE(blocks->is_resident(block.data, block.size));
+  blocks->discard(block.data, kFileMiB);
+  EXPECT_FALSE(blocks->is_resident(block.data, kFileMiB));
+  EXPECT_TRUE(blocks->is_resident(block.data + kFileMiB, kFileMiB));
+  blocks->read(block.data, block.size);
+  EXPECT_TRUE(has_stamp(block, 1));
+}
+
 TEST_F(FileBlocksTest, SaysWhatIsWrongWithAFolder) {
   const std::string rest = " (allowed: a folder that exists and that this process may write)";
   test::expect_error(ErrorCode::store_failure,
