@@ -18,7 +18,7 @@ from ..session import Session
 from .errors import BenchError
 
 OPTIONS = {"preset": str, "bits": float, "adapt": str, "interval": int, "min_numel": int, "min_elems": int,
-           "codec": str, "max_bits": int}
+           "codec": str, "max_bits": int, "budget": str, "offload": str}
 LAYERS, LAYERS_IN_SCOPE = "convert:", "convert+scope:"
 
 
