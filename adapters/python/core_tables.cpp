@@ -16,6 +16,7 @@
 #include "actzip/codec.hpp"
 #include "actzip/error.hpp"
 #include "actzip/levels.hpp"
+#include "actzip/memory.hpp"
 #include "actzip/policy.hpp"
 #include "actzip/registry.hpp"
 #include "actzip/version.hpp"
@@ -126,6 +127,7 @@ void bind_core_tables(py::module_& module) {
   module.def("levels", &level_table);
   module.def("codecs", &codec_table);
   module.def("backends", &backends);
+  module.def("is_in_memory", &is_in_memory, py::arg("folder"));
   module.def("encode_bytes", &encode_bytes, py::arg("address"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"),
              py::arg("codec"), py::arg("seed") = 0);
   module.def("expected_error", [](const std::string& codec) { return expected_error(parse_spec(codec)); });

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "actzip/stream.hpp"
 
@@ -48,6 +49,10 @@ class Memory {
   /// are restored again. A framework that cannot tell says true.
   [[nodiscard]] virtual bool untouched(const Allocation& bytes) const;
 };
+
+/// Whether files in `folder` lie in memory, as in /dev/shm: offloading there saves none. Throws Error store_failure if
+/// there is no such folder.
+bool is_in_memory(const std::string& folder);
 
 inline bool Memory::untouched(const Allocation& /*bytes*/) const { return true; }
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from . import _native
 from .decorated import check_can_run_in_scope
 from .levels import warn_of_level
 from .notices import look_back
@@ -66,6 +67,9 @@ class BaseSession:
         check(self.options)
         self._core = self._make_core()
         warn_of_level(preset)
+        if offload and _native.is_in_memory(os.fspath(offload)):
+            warnings.warn(f"actzip: offload={os.fspath(offload)!r} lies in memory, so that offloading saves none; give "
+                          "a folder on a disk", stacklevel=3)
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self.closure = closure

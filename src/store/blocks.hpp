@@ -26,7 +26,4 @@ class BlockSource {
 
 inline void BlockSource::forget_contents(const std::byte* /*data*/, std::size_t /*size*/) noexcept {}
 
-/// Private memory of the process, in huge pages where the system has them.
-std::shared_ptr<BlockSource> anonymous_blocks();
-
 }  // namespace actzip::store

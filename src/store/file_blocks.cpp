@@ -261,10 +261,14 @@ void FileBlocks::fail(std::size_t bytes, const char* what, int error) const {
                   bytes, folder_, what, reason(error), room));
 }
 
+}  // namespace actzip::store
+
+namespace actzip {
+
 bool is_in_memory(const std::string& folder) {
   struct statfs system {};
-  if (statfs(folder.c_str(), &system) != 0) refuse_folder(folder, errno);
+  if (statfs(folder.c_str(), &system) != 0) store::refuse_folder(folder, errno);
   return system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC;
 }
 
-}  // namespace actzip::store
+}  // namespace actzip

@@ -56,10 +56,6 @@ Store& device_store();
 
 inline constexpr std::size_t kBlockBytes = std::size_t{64} << 20U;
 
-/// Leaves bytes on the device. Those of the CPU come out of an arena of its own, with blocks of `block_bytes`, and are
-/// what its stats() count; those of other devices are the framework's memory, as in device_store().
-std::shared_ptr<Store> arena_store(std::size_t block_bytes = kBlockBytes);
-
 inline constexpr std::size_t kFileWindowBytes = std::size_t{256} << 20U;
 
 /// Keeps bytes of the CPU in a file in `folder`, for more of them than fit into memory. The file has no name, so that
@@ -69,9 +65,5 @@ inline constexpr std::size_t kFileWindowBytes = std::size_t{256} << 20U;
 /// write is one in fetch(), and a new file is begun. Another device than the CPU is Error device_mismatch.
 std::shared_ptr<Store> file_store(const std::string& folder, std::size_t window_bytes = kFileWindowBytes,
                                   std::size_t block_bytes = kBlockBytes);
-
-/// Whether files in `folder` lie in memory, as in /dev/shm: keeping bytes there saves none. Throws Error store_failure
-/// if there is no such folder.
-bool is_in_memory(const std::string& folder);
 
 }  // namespace actzip::store

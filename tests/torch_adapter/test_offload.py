@@ -95,6 +95,12 @@ def test_the_first_are_offloaded(tmp_path):
     assert places == sorted(places, reverse=True), [(site.site, site.bytes_offloaded) for site in large]
 
 
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no folder in memory")
+def test_a_folder_in_memory_is_said():
+    with pytest.warns(UserWarning, match="/dev/shm' lies in memory"):
+        actzip.Session(offload="/dev/shm")
+
+
 @pytest.mark.parametrize("options, says", [
     ({"offload": "/no/such/folder"}, "/no/such/folder"), ({"offload": 4}, "offload=4 .allowed: a folder"),
     ({"offload": "/dev/null"}, "/dev/null")])

@@ -16,9 +16,9 @@
 #include <random>
 #include <vector>
 
+#include "anonymous_blocks.hpp"
 #include "plain_memory.hpp"
 #include "store/arena.hpp"
-#include "store/blocks.hpp"
 #include "store/store.hpp"
 
 namespace actzip::store {
@@ -172,7 +172,6 @@ void through_store(const char* what, Store& store) {
               usage.ru_maxrss / 1024);
 }
 
-TEST(ArenaBench, DISABLED_ThroughArena) { through_store("arena", *arena_store()); }
 TEST(ArenaBench, DISABLED_ThroughFile) {
   through_store("file", *file_store(std::filesystem::temp_directory_path().string()));
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -13,12 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "actzip/error.hpp"
-#include "expect_error.hpp"
-#include "failing_calls.hpp"
-#include "plain_memory.hpp"
+#include "anonymous_blocks.hpp"
 #include "stamped.hpp"
-#include "store/store.hpp"
 
 namespace actzip::store {
 namespace {
@@ -231,32 +226,6 @@ TEST_F(ArenaTest, ThreadsNeverShareBytes) {
   EXPECT_EQ(arena->stats().blocks, 0U);
   EXPECT_EQ(source->live_bytes, 0U);
   if (test::stress_seconds() > 0) std::printf("%lld rounds\n", static_cast<long long>(rounds.load()));
-}
-
-TEST(ArenaStore, TakesBytesOfTheCpuAndLeavesOthersToTheFramework) {
-  test::PlainMemory memory;
-  std::shared_ptr<Store> store = arena_store(kBlock);
-  Allocation bytes = store->put_away(store->reserve(1000, Stream(), memory), Stream(), memory);
-  stamp(bytes, 5);
-  EXPECT_EQ(store->stats().device_bytes, 1024U);
-  const Allocation other = store->reserve(1000, Stream::cuda(nullptr), memory);
-  EXPECT_EQ(store->stats().device_bytes, 1024U);
-  store.reset();
-  EXPECT_TRUE(has_stamp(bytes, 5));
-}
-
-TEST(ArenaStore, MemoryThatTheSystemRefusesIsAnError) {
-  test::PlainMemory memory;
-  const std::shared_ptr<Store> store = arena_store(kBlock);
-  {
-    const test::FailingCalls calls("mmap", ENOMEM);
-    test::expect_error(ErrorCode::store_failure,
-                       "store: the system gives no block of 2097152 bytes of memory: Cannot allocate memory. Lower the "
-                       "batch size or the bits, or raise the limit on the memory of the process",
-                       [&] { (void)store->reserve(1000, Stream(), memory); });
-  }
-  const test::FailingCalls calls("madvise:hugepage", EINVAL);  // a kernel without huge pages
-  EXPECT_EQ(store->reserve(1000, Stream(), memory).size, 1000U);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ class FileFixture : public testing::Test {
     for (const int file : open_files()) {
       if (fsync(file) != 0 || posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) != 0) return false;
     }
-    return !store::is_in_memory(folder);
+    return !is_in_memory(folder);
   }
 
   std::string folder;

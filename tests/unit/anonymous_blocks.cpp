@@ -1,3 +1,5 @@
+#include "anonymous_blocks.hpp"
+
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -8,7 +10,6 @@
 #include <system_error>
 
 #include "actzip/error.hpp"
-#include "store/blocks.hpp"
 
 namespace actzip::store {
 
