@@ -80,6 +80,10 @@ struct SiteReport {
   std::optional<double> variance = {};         ///< that times the error of its codec: what it adds as it is kept
   std::optional<SampleBits> sample_bits = {};  ///< if its samples have bits of their own, and the device has said which
   Cause cause = Cause::none;
+  /// When what it keeps was kept and freed, in seconds since the step began; none if it keeps nothing, and not freed
+  /// yet.
+  std::optional<double> kept_at = {};
+  std::optional<double> freed_at = {};
 };
 
 /// What a session that adapts has found. Variances are relative to the square of the gradient.

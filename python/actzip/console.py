@@ -101,9 +101,20 @@ def read_report(path: str) -> Report:
                            ) from error
 
 
+def write_picture(path: str, report: Report) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(report.to_svg())
+    except OSError as error:
+        raise ConsoleError(f"--picture {path}: {error.strerror}") from error
+
+
 def run_report(options: argparse.Namespace) -> int:
     try:
-        print(read_report(options.FILE).to_text(all=options.all))
+        report = read_report(options.FILE)
+        print(report.to_text(all=options.all))
+        if options.picture:
+            write_picture(options.picture, report)
     except (TypeError, ValueError) as error:
         raise ConsoleError(f"{options.FILE} holds a value that no report has: {error}") from error
     return 0
@@ -155,6 +166,7 @@ def make_parser() -> argparse.ArgumentParser:
     codecs.add_argument("--json", action="store_true", help="print JSON, one entry for each variant")
     report = add("report", run_report, "Print a saved report of a session as a table.")
     report.add_argument("FILE", help="what Report.to_json() wrote")
+    report.add_argument("--picture", metavar="FILE", help="also draw what was held when, as SVG")
     report.add_argument("--all", action="store_true", help="every site, in the order of the step")
     for name, (_, summary) in HANDED_OVER.items():
         commands.add_parser(name, help=summary, add_help=False)

@@ -7,6 +7,7 @@ import json
 import math
 
 from . import _native
+from .memory_picture import memory_picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,9 @@ class SiteReport:
     #: Why it is kept as it is: "parameter", "small", "type" (no codec takes it), "rule" (of the session) or "policy";
     #: "" if it is not. ``reason`` says more.
     cause: str = ""
+    #: When what it keeps was kept and freed, in seconds since the step began; None if it keeps nothing, and not freed yet.
+    kept_at: float | None = None
+    freed_at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +150,13 @@ class Report:
         the last line says how many that are; with it, every site is there, in the order of the step.
         """
         return _native.report_text(self.to_dict(), all).rstrip()
+
+    def to_svg(self) -> str:
+        """A picture of the step: what was held when, in memory and offloaded, and how long each site kept its bytes.
+
+        Ask for it after backward. The largest sites have a bar each.
+        """
+        return memory_picture(self)
 
     @property
     def text(self) -> str:

@@ -33,6 +33,8 @@ Blob::Blob(std::shared_ptr<session::State> state, Contents contents)
 }
 
 Blob::~Blob() {
+  // Its site may have kept another one since.
+  if (kept_at >= 0.0 && site->kept_at == kept_at) site->freed_at = state_->now();
   state_->shared.erase(*this);
   state_->decoded.forget(*this);
   state_->live_bytes -= contents_.bytes.size;

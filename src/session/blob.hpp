@@ -45,6 +45,7 @@ class Blob : public std::enable_shared_from_this<Blob> {
   session::Want want{};  ///< what its site asks for
   session::Want have{};  ///< what is kept: more, if others ask for it
   session::Site* site = nullptr;
+  double kept_at = -1.0;  ///< when its site kept it; below 0: it holds nothing
 
  private:
   std::shared_ptr<session::State> state_;

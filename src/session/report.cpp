@@ -111,12 +111,12 @@ std::string json_site(const SiteReport& site) {
   for (int d = 0; d < site.shape.rank; ++d) sizes += fmt::format("{}{}", d == 0 ? "" : ", ", site.shape.sizes[d]);
   return fmt::format(
       R"({{"site": {}, "module": {}, "op": {}, "slot": {}, "ordinal": {}, "use": "{}", "shape": [{}], "dtype": "{}", )"
-      R"("kind": "{}", "codec": {}, "kept_by": {}, "bytes_before": {}, "bytes_after": {}, "bytes_offloaded": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}, "cause": "{}"}})",
+      R"("kind": "{}", "codec": {}, "kept_by": {}, "bytes_before": {}, "bytes_after": {}, "bytes_offloaded": {}, "reason": {}, "saves": {}, "sensitivity": {}, "variance": {}, "sample_bits": {}, "cause": "{}", "kept_at": {}, "freed_at": {}}})",
       json_string(site.site), json_string(site.module), json_string(site.op), json_string(site.slot), site.ordinal,
       to_string(site.use), sizes, to_string(site.dtype), to_string(site.kind), json_string(site.codec),
       json_string(site.kept_by), site.bytes_before, site.bytes_after, site.bytes_offloaded, json_string(site.reason),
       site.saves, json_number(site.sensitivity), json_number(site.variance), json_samples(site.sample_bits),
-      to_string(site.cause));
+      to_string(site.cause), json_number(site.kept_at), json_number(site.freed_at));
 }
 
 /// Rows of the short table.

@@ -58,12 +58,15 @@ State::State(const SessionOptions& options)
   begin_budget();
 }
 
+double State::now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+
 void State::begin_step() {
   overflow.check();
   const std::lock_guard lock(mutex_);
   settle_budget();
   held.begin_step();
   ++step_;
+  step_began_ = now();
   order_.clear();
   is_observed_ = false;
   if (!trial_) adaptation_.begin_step();
@@ -340,6 +343,8 @@ Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const 
   blob->want = want;
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
   blob->site = &site;
+  blob->kept_at = now();
+  site.kept_at = blob->kept_at;
   shared.insert(*blob);
   return {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(want.spec, *blob), .blob = blob};
 }

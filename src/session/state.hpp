@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -50,6 +51,10 @@ struct Site {
   SiteId id;
   Use use = Use::unknown;
   const PolicyRow* row = nullptr;  ///< null in a site that was loaded, until its adapter asks for it
+
+  /// When what it keeps was kept and freed, in seconds of State::now(); freed below kept: not yet.
+  std::atomic<double> kept_at = 0.0;
+  std::atomic<double> freed_at = -1.0;
 
   std::atomic<Look> look = Look::none;
   std::atomic<StepPart> part = StepPart::unknown;
@@ -153,6 +158,9 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<std::size_t> live_bytes{0};
   HeldMemory held;  ///< of the device, what is kept exactly included; counted under a budget alone
 
+  /// Seconds since the session began.
+  [[nodiscard]] double now() const;
+
   /// Throws Error(budget_too_small) if something of this step was not kept because it passed the budget.
   void check_budget();
 
@@ -221,6 +229,7 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] Error over_budget() const;
   std::shared_ptr<Blob> exact_blob(Site& site, HeldMemory::Part held);
   std::shared_ptr<Blob> dropped_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec);
+  void add_times(const Site& site, SiteReport& row) const;
   void add_variance(const Site& keeper, SiteReport& row) const;
   [[nodiscard]] bool is_tried(const Site& site) const;
   Seed next_seed(const Site& site);
@@ -240,7 +249,10 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<bool> knows_step_{false};  ///< what comes behind each site; not in the first step after load()
   std::atomic<bool> has_beside_{false};  ///< hold_beside() has given room in this step
 
-  std::mutex mutex_;  ///< of everything below
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+
+  std::mutex mutex_;         ///< of everything below
+  double step_began_ = 0.0;  ///< by now()
   Adaptation adaptation_;
   bool is_observed_ = false;  ///< this step
   static constexpr int kAnyBits = 64;

@@ -40,6 +40,15 @@ void State::add_variance(const Site& keeper, SiteReport& row) const {
   row.variance = is_exact ? 0.0 : *row.sensitivity * error;
 }
 
+/// What is small has no blob, and no times.
+void State::add_times(const Site& site, SiteReport& row) const {
+  const double kept = site.kept_at - step_began_;
+  const double freed = site.freed_at - step_began_;
+  if (kept < 0.0) return;
+  row.kept_at = kept;
+  if (freed >= kept) row.freed_at = freed;
+}
+
 Report State::report() {
   Report report;
   report.preset = preset_;
@@ -76,6 +85,7 @@ Report State::report() {
                    .cause = site->last.cause};
     if (site->last.samples > 0) row.sample_bits = sample_bits(*site);
     add_variance(*site, row);
+    if (row.bytes_after > 0) add_times(*site, row);
     report.bytes_before += row.bytes_before;
     report.bytes_after += row.bytes_after;
     report.bytes_offloaded += row.bytes_offloaded;

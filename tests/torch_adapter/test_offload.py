@@ -1,11 +1,13 @@
 """Offloading: what is kept waits in a file, gradients are bit for bit those without, and a budget says how much stays."""
 
 import os
+from xml.etree import ElementTree
 
 import actzip
 import pytest
 import torch
 import torch.nn.functional as F
+from actzip.console import main
 from test_budget import error, make, step
 
 
@@ -93,6 +95,31 @@ def test_the_first_are_offloaded(tmp_path):
     large = [site for site in session.report().sites if site.bytes_after >= 1 << 14]
     places = [site.bytes_offloaded > 0 for site in large]
     assert places == sorted(places, reverse=True), [(site.site, site.bytes_offloaded) for site in large]
+
+
+def test_the_picture_shows_when_and_where(tmp_path, capsys):
+    model, *batch = make("text")
+    session = actzip.Session(model, offload=tmp_path, budget="300KiB")
+    for _ in range(3):
+        step(model, batch, session)
+    report = session.report()
+    kept = [site for site in report.sites if site.kept_at is not None]
+    assert {site.site for site in kept} == {site.site for site in report.sites if site.bytes_after > 0}
+    assert all(0 <= site.kept_at <= site.freed_at for site in kept)
+    first, last = kept[1], kept[-2]
+    assert first.kept_at < last.kept_at and first.freed_at > last.freed_at, "what is kept first is freed last"
+    root = ElementTree.fromstring(report.to_svg())
+    bars = [part for part in root.iter("{http://www.w3.org/2000/svg}rect") if len(part)]
+    assert len(bars) == 40, "of the largest sites"
+    colours = {part.get("fill") for part in bars}
+    assert len(colours) == 2
+
+    (tmp_path / "report.json").write_text(report.to_json())
+    assert main(["report", str(tmp_path / "report.json"), "--picture", str(tmp_path / "held.svg")]) == 0
+    assert (tmp_path / "held.svg").read_text() == report.to_svg()
+    assert main(["report", str(tmp_path / "report.json"), "--picture", str(tmp_path / "none/held.svg")]) == 1
+    assert "none/held.svg" in capsys.readouterr().err
+    assert ElementTree.fromstring(actzip.Session().report().to_svg()) is not None, "of nothing, too"
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no folder in memory")
