@@ -35,10 +35,20 @@ Blob::Blob(std::shared_ptr<session::State> state, Contents contents)
 Blob::~Blob() {
   state_->shared.erase(*this);
   state_->decoded.forget(*this);
+  state_->note_freed(*this);
   state_->live_bytes -= contents_.bytes.size;
 }
 
+void note_asked(const Kept& kept) {
+  if (kept.blob) kept.blob->state().note_asked();
+}
+
+void note_holder(const Kept& kept, bool is_held) {
+  if (kept.blob) kept.blob->state().note_holder(*kept.blob, is_held);
+}
+
 Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
+  note_asked(kept);
   const Blob::Contents& contents = kept.blob->contents();
   Allocation bytes = store::device_store().fetch(contents.bytes, contents.stream, stream, memory);
   if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};
@@ -62,6 +72,7 @@ void IndexCheck::finish(Memory& memory) const {
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   const Blob::Contents& contents = kept.blob->contents();
   session::DecodeCache& cache = kept.blob->state().decoded;
+  note_asked(kept);
   if (std::holds_alternative<Index>(contents.spec)) kept.blob->state().overflow.check();
   const session::DecodeCache::Key key{kept.blob.get(), kept.as_mask, stream.handle()};
   if (auto values = cache.find(key); values && memory.untouched(*values)) return *values;

@@ -125,6 +125,7 @@ struct SavedSite {
   bool has_plane = false;
   Look look = Look::none;
   StepPart part = StepPart::unknown;
+  Holder holder = Holder::unknown;
   std::int64_t saves = 0;
 };
 
@@ -141,6 +142,7 @@ SavedSite read_site(std::string_view line) {
   site.has_plane = fields.flag();
   site.look = static_cast<Look>(fields.count<int>(static_cast<int>(Look::spoilt)));
   site.part = static_cast<StepPart>(fields.count<int>(static_cast<int>(StepPart::loss)));
+  site.holder = static_cast<Holder>(fields.count<int>(static_cast<int>(Holder::nobody)));
   site.saves = fields.count<std::int64_t>();
   fields.check_done();
   return site;
@@ -171,9 +173,10 @@ std::string State::save() {
       fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
                   text_of(plan.predicted_variance), text_of(plan.measured_variance), text_of(plan.gradient_variance));
   for (const Site& site : sites_) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot, site.ordinal,
-                        text_of(site.asked), text_of(site.planned), text_of(site.sensitivity), int{site.has_plane},
-                        static_cast<int>(site.look.load()), static_cast<int>(site.part.load()), site.saves);
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot,
+                        site.ordinal, text_of(site.asked), text_of(site.planned), text_of(site.sensitivity),
+                        int{site.has_plane}, static_cast<int>(site.look.load()), static_cast<int>(site.part.load()),
+                        static_cast<int>(site.holder.load()), site.saves);
   }
   return text;
 }
@@ -206,6 +209,7 @@ void State::load(std::string_view text) {
     site.has_plane = saved.has_plane;
     site.look = saved.look;
     site.part = saved.part;
+    site.holder = saved.holder;
     site.saves = saved.saves;
   }
 }

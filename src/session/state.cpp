@@ -22,6 +22,8 @@ namespace {
 /// Bytes of a tensor kept as it is, below which it costs more to find it again than to keep it twice.
 constexpr std::size_t kWorthSharing = 4096;
 
+constexpr std::string_view kCallers = "its caller held it until backward, in an earlier step";
+
 std::size_t tensor_bytes(const SavedTensor& tensor) {
   if (tensor.role != Role::activation) return tensor.bytes;
   return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
@@ -61,13 +63,16 @@ void State::begin_step() {
   ++step_;
   order_.clear();
   is_observed_ = false;
+  is_asked_ = false;
   if (!trial_) adaptation_.begin_step();
 }
 
 /// Nobody is to be kept from what a preset of one codec, or another system, would do.
+bool State::has_own_preset() const { return find_level(preset_) == nullptr && !policy_.is_uniform(); }
+
 bool State::is_guarded() const {
   if (options_.dry || !options_.only.empty()) return false;
-  return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());
+  return options_.guard.value_or(has_own_preset());
 }
 
 void State::note_look(SiteId site, bool spoils_gradient) {
@@ -208,12 +213,19 @@ bool State::is_tried(const Site& site) const {
 Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
   if (is_small(tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
+  if (is_callers(site, tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = kCallers};
   if (site.look == Look::spoilt)
     return {.keep = Keep::as_is, .spec = Copy{}, .reason = "few bits of it spoilt a gradient"};
   Choice choice = policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
   // What is computed again follows the site that is compressed.
   if (options_.only.empty() || site.name == options_.only || choice.keep == Keep::recomputed) return choice;
   return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
+}
+
+/// Few bits of what the caller holds anyway would be held beside it. Not against a rule, or a plan.
+bool State::is_callers(const Site& site, const SavedTensor& tensor) const {
+  if (!tensor.is_input || site.holder != Holder::caller) return false;
+  return has_own_preset() && options_.adapt.empty() && options_.only.empty() && site.row->treatment != Treatment::ruled;
 }
 
 bool State::is_small(const SavedTensor& tensor) const { return unique_elems(tensor.view.shape) < options_.min_elems; }
@@ -235,18 +247,20 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
   Outcome outcome;
   outcome.reason = choice.reason;
   Kept kept;
-  if (tensor.role == Role::unsupported) {
+  if (tensor.role != Role::activation && tensor.identity.address == 0) {
     outcome.before = outcome.after = tensor.bytes;
-  } else if (tensor.role == Role::activation) {
+  } else {
     const Blob* blob = source != nullptr ? source->blob.get() : nullptr;
     kept = keep_memory(site, tensor, choice, {stream, memory, blob}, outcome);
   }
   if (outcome.kind == SiteKind::as_is) outcome.cause = cause_of(site, tensor);
+  if (outcome.reason == kCallers) outcome.before = outcome.after = 0;
   record(site, tensor, outcome, kept, may_plan);
   kept.has_segment_bits = kept.blob && kept.blob->contents().segments.total_bits != 0;
   if (may_plan && !kept.as_mask) {
-    kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
-    kept.trial->seed = trial_seed(site);
+    TrialNoise noise = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
+    noise.seed = trial_seed(site);
+    kept.trial = std::make_shared<const TrialNoise>(noise);
   }
   kept.site = {shared_from_this(), &site.name};
   return kept;
@@ -373,6 +387,21 @@ void State::ask(Site& site, const Want& own, const Want& want) {
   if (serves(want, own) && (!site.asked || serves(want, *site.asked))) site.asked = want;
 }
 
+/// What is freed while backward runs, or after it, has been held.
+void State::note_freed(const Blob& blob) {
+  if (is_asked_ || blob.site == nullptr || blob.keys.step != step_) return;
+  const std::lock_guard lock(mutex_);
+  blob.site->is_freed = true;
+}
+
+/// Who lets go of it once is not trusted again.
+void State::note_holder(const Blob& blob, bool is_held) {
+  if (has_trial_ || blob.site == nullptr) return;
+  auto& holder = blob.site->holder;
+  if (is_held && holder == Holder::unknown) holder = Holder::caller;
+  if (!is_held && holder == Holder::caller) holder = Holder::nobody;
+}
+
 void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept, bool can_plan) {
   const std::lock_guard lock(mutex_);
   if (site.step != step_) order_.push_back(&site);
@@ -381,6 +410,7 @@ void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome
   site.shape = tensor.view.shape;
   site.dtype = tensor.view.dtype;
   site.last = outcome;
+  site.is_freed = false;
   site.can_plan = can_plan;
   site.keeper = kept.blob ? kept.blob->site : nullptr;
   const auto* rotated = std::get_if<Rotated>(&outcome.spec);

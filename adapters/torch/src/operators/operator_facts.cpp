@@ -141,6 +141,10 @@ void rows_of_table(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, O
   facts.index_bound = size_along(call.tensor(0), 0);
 }
 
+void rows_of_bags(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts) {
+  if (slot.value < SlotCode::kResult) rows_of_table(call, outer, slot, facts);
+}
+
 void size_along_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.index_bound = size_along(call.tensor(0), call.numbers[1]);
 }
