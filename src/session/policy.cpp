@@ -157,6 +157,8 @@ std::int64_t in_groups(std::int64_t row_elems, std::int64_t group) { return (row
 
 /// Elements of rows that may differ so much in size that they must not share a group; 0: there are none.
 std::int64_t own_rows(const PolicyRow& row, std::int64_t row_elems) {
+  // A row whose keys are all masked is NaN, and would make its neighbours so.
+  if (row.use == Use::softmax_result) return row_elems;
   const bool has_rows = row.treatment == Treatment::codec_by_row || row.treatment == Treatment::pointwise ||
                         row.treatment == Treatment::codec_if_whole;
   return has_rows && row_elems >= kTinyRow ? row_elems : 0;

@@ -68,11 +68,9 @@ void State::begin_step() {
 }
 
 /// Nobody is to be kept from what a preset of one codec, or another system, would do.
-bool State::has_own_preset() const { return find_level(preset_) == nullptr && !policy_.is_uniform(); }
-
 bool State::is_guarded() const {
   if (options_.dry || !options_.only.empty()) return false;
-  return options_.guard.value_or(has_own_preset());
+  return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());
 }
 
 void State::note_look(SiteId site, bool spoils_gradient) {
@@ -222,10 +220,11 @@ Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
 }
 
-/// Few bits of what the caller holds anyway would be held beside it. Not against a rule, or a plan.
+/// Few bits of what the caller holds anyway would be held beside it. Not against a rule, a plan, or another system.
 bool State::is_callers(const Site& site, const SavedTensor& tensor) const {
-  if (!tensor.is_input || site.holder != Holder::caller) return false;
-  return has_own_preset() && options_.adapt.empty() && options_.only.empty() && site.row->treatment != Treatment::ruled;
+  if (!tensor.is_input || site.holder != Holder::caller || site.row->treatment == Treatment::ruled) return false;
+  return (preset_ == "default" || preset_ == "exact") && options_.adapt.empty() && !adaptation_.is_on() &&
+         options_.only.empty();
 }
 
 bool State::is_small(const SavedTensor& tensor) const { return unique_elems(tensor.view.shape) < options_.min_elems; }

@@ -160,7 +160,6 @@ class State : public std::enable_shared_from_this<State> {
   };
   [[nodiscard]] Decision decide(const Site& site, const SavedTensor& tensor);
   [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
-  [[nodiscard]] bool has_own_preset() const;
   [[nodiscard]] bool is_callers(const Site& site, const SavedTensor& tensor) const;
   [[nodiscard]] bool is_small(const SavedTensor& tensor) const;
   [[nodiscard]] Cause cause_of(const Site& site, const SavedTensor& tensor) const;

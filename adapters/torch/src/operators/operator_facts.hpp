@@ -26,6 +26,8 @@ void greatest(const Call& call, const Call* outer, SlotCode slot, OperatorFacts&
 void near_zero(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Rows of the first argument.
 void row_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Rows of the first argument, if they are what the second names.
+void row_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Rows of the saved argument.
 void operand_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Elements of one channel of the first argument.

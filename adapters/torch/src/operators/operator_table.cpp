@@ -114,9 +114,14 @@ constinit const std::array kRows = {
                            {"aux*", Use::attention_statistics},
                            {"*", Use::attention_mask}}}},
     OperatorRow{.names = "softmax.bmm softmax.baddbmm", .slots = {{{"*", Use::attention_value}}}},
-    OperatorRow{.names = "_softmax _safe_softmax",
+    OperatorRow{.names = "_softmax",
                 .slots = {{{"result", Use::softmax_result}}},
-                .nodes = "SoftmaxBackward0 SafeSoftmaxBackward0",
+                .facts = facts::row_along_dimension,
+                .nodes = "SoftmaxBackward0",
+                .passes_on = PassesOn::probabilities},
+    OperatorRow{.names = "_safe_softmax",  // has no NaN to keep apart
+                .slots = {{{"result", Use::softmax_result}}},
+                .nodes = "SafeSoftmaxBackward0",
                 .passes_on = PassesOn::probabilities},
     OperatorRow{.names = "_masked_softmax", .nodes = "MaskedSoftmaxBackward0", .passes_on = PassesOn::probabilities},
 
