@@ -35,6 +35,8 @@ enum class Treatment : std::uint8_t {
   scaled_mask,       ///< one bit: zero, or the operator's own factor
   index,             ///< integers in the fewest bits that hold the operator's own bound
   again_or_codec,    ///< computed again in backward where the adapter can, else the row's codec
+  again_or_as_is,    ///< computed again in backward where the adapter can, else kept as it is
+  for_again,         ///< kept as it is where the adapter computes others from it again, else the row's codec
   again_or_exactly,  ///< with the operator's `result` and as a rule has that, else as `exactly`
   ruled,             ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
 };
@@ -174,6 +176,7 @@ class Policy {
   [[nodiscard]] Choice choose_by_table(const PolicyRow& row, DType dtype, std::int64_t elems,
                                        const OperatorFacts& facts) const;
   [[nodiscard]] const OwnRow* rule_for(const SiteKey& site) const;
+  [[nodiscard]] bool runs_again() const;
   [[nodiscard]] bool recomputes(const PolicyRow& row) const;
   [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 

@@ -45,7 +45,7 @@ std::string_view to_string(SiteKind kind) noexcept;
 /// Why a tensor is kept as it is, in a word; `reason` says more.
 enum class Cause : std::uint8_t {
   none,       ///< it is not
-  parameter,  ///< it exists anyway, and takes no bytes of the session's
+  parameter,  ///< it exists anyway, or is computed from what does: then it has bytes
   small,      ///< fewer elements than the session compresses
   type,       ///< no codec takes this kind of tensor
   rule,       ///< a rule of the session

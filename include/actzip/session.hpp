@@ -163,12 +163,13 @@ struct SavedTensor {
   ConstTensorView view;  ///< data may be null and dtype meaningless if the role is not `activation`
   Role role = Role::activation;
   std::string_view role_reason;  ///< for the report, if the role is not `activation`; a literal
-  std::size_t bytes = 0;         ///< of its elements; for roles whose view says nothing
-  Identity identity;             ///< of its storage
+  std::size_t bytes = 0;         ///< of its elements, if the role is not `activation`; 0 if it exists anyway
+  Identity identity;             ///< of its storage; of other roles only if they have view.data and view.shape
   std::uint64_t version = 0;     ///< changes when its memory is written to, for whatever tensor
   CastSource source;
   BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
   OperatorFacts facts;
+  bool is_input = false;       ///< no gradient goes through it, so that somebody may hold it for longer than the step
   Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
 };
 
@@ -195,7 +196,7 @@ struct Kept {
   std::shared_ptr<const Blob> blob = {};         ///< null if nothing was encoded and nothing can be shared
   std::shared_ptr<const Blob> mark = {};         ///< if derived or recomputed: by it other savers know of this memory
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
-  std::optional<TrialNoise> trial = {};          ///< if a plan may choose for it
+  std::shared_ptr<const TrialNoise> trial = {};  ///< if a plan may choose for it
 };
 
 /// What noise in the values of one site does to the gradient.
@@ -251,6 +252,13 @@ struct KeptElsewhere {
 /// Requires kept.how == encoded. Throws Error as decode() does, with the site's name; and Error(index_out_of_bound) if
 /// it is known by now that an index which this site kept lay outside its bound.
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory);
+
+/// Backward begins: for what is kept as it is, which nobody restores. restore() and encoding_of() say so themselves.
+void note_asked(const Kept& kept);
+
+/// Of a tensor with SavedTensor::is_input: whether somebody else still holds its memory, now that backward asks for it.
+/// If so, it is kept as it is from the next step on, and counts nothing: few bits would come on top of it.
+void note_holder(const Kept& kept, bool is_held);
 
 /// Whether restore() gives other values than were saved.
 bool is_lossy(const Kept& kept);

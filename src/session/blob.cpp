@@ -37,10 +37,20 @@ Blob::~Blob() {
   if (kept_at >= 0.0 && site->kept_at == kept_at) site->freed_at = state_->now();
   state_->shared.erase(*this);
   state_->decoded.forget(*this);
+  state_->note_freed(*this);
   state_->live_bytes -= contents_.bytes.size;
 }
 
+void note_asked(const Kept& kept) {
+  if (kept.blob) kept.blob->state().note_asked();
+}
+
+void note_holder(const Kept& kept, bool is_held) {
+  if (kept.blob) kept.blob->state().note_holder(*kept.blob, is_held);
+}
+
 Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
+  note_asked(kept);
   kept.blob->state().check_budget();
   const Blob::Contents& contents = kept.blob->contents();
   if (contents.is_dropped) {
@@ -70,6 +80,7 @@ void IndexCheck::finish(Memory& memory) const {
 Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   const Blob::Contents& contents = kept.blob->contents();
   session::DecodeCache& cache = kept.blob->state().decoded;
+  note_asked(kept);
   if (std::holds_alternative<Index>(contents.spec)) kept.blob->state().overflow.check();
   const session::DecodeCache::Key key{kept.blob.get(), kept.as_mask, stream.handle()};
   if (auto values = cache.find(key); values && memory.untouched(*values)) return *values;

@@ -157,6 +157,8 @@ std::int64_t in_groups(std::int64_t row_elems, std::int64_t group) { return (row
 
 /// Elements of rows that may differ so much in size that they must not share a group; 0: there are none.
 std::int64_t own_rows(const PolicyRow& row, std::int64_t row_elems) {
+  // A row whose keys are all masked is NaN, and would make its neighbours so.
+  if (row.use == Use::softmax_result) return row_elems;
   const bool has_rows = row.treatment == Treatment::codec_by_row || row.treatment == Treatment::pointwise ||
                         row.treatment == Treatment::codec_if_whole;
   return has_rows && row_elems >= kTinyRow ? row_elems : 0;
@@ -344,6 +346,9 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
         return as_is("its gradient is a root or a quotient");
       }
       break;
+    case Treatment::for_again:
+      if (facts.recomputable && runs_again()) return as_is("its layer runs again in backward, on just that");
+      break;
     case Treatment::codec_by_row:
     case Treatment::codec_by_map:
     case Treatment::codec_by_width:
@@ -377,9 +382,11 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
 }
 
 /// What changes no value, or treats all alike, has no arguments in few bits that a result must fit.
+bool Policy::runs_again() const { return !lossless_ && !uniform_ && (!division_ || divides_all_); }
+
 bool Policy::recomputes(const PolicyRow& row) const {
-  if (lossless_ || uniform_ || (division_ && !divides_all_)) return false;
-  return row.treatment == Treatment::again_or_codec || row.treatment == Treatment::again_or_exactly;
+  return runs_again() && (row.treatment == Treatment::again_or_codec || row.treatment == Treatment::again_or_exactly ||
+                          row.treatment == Treatment::again_or_as_is);
 }
 
 CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {

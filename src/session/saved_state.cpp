@@ -131,6 +131,7 @@ struct SavedSite {
   Look look = Look::none;
   StepPart part = StepPart::unknown;
   Bits least_bits{1};
+  Holder holder = Holder::unknown;
   std::int64_t saves = 0;
 };
 
@@ -147,6 +148,7 @@ SavedSite read_site(std::string_view line) {
   site.has_plane = fields.flag();
   site.look = static_cast<Look>(fields.count<int>(static_cast<int>(Look::spoilt)));
   site.part = static_cast<StepPart>(fields.count<int>(static_cast<int>(StepPart::loss)));
+  site.holder = static_cast<Holder>(fields.count<int>(static_cast<int>(Holder::nobody)));
   site.least_bits = Bits(fields.count<int>(Affine::kMostBits));
   site.saves = fields.count<std::int64_t>();
   fields.check_done();
@@ -181,10 +183,10 @@ std::string State::save() {
                       text_of(plan.predicted_bytes), text_of(plan.predicted_variance), text_of(plan.measured_variance),
                       text_of(plan.gradient_variance));
   for (const Site& site : sites_) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot,
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot,
                         site.ordinal, text_of(site.asked), text_of(site.planned), text_of(site.sensitivity),
                         int{site.has_plane}, static_cast<int>(site.look.load()), static_cast<int>(site.part.load()),
-                        site.least_bits.value, site.saves);
+                        static_cast<int>(site.holder.load()), site.least_bits.value, site.saves);
   }
   return text;
 }
@@ -222,6 +224,7 @@ void State::load(std::string_view text) {
     site.look = saved.look;
     site.part = saved.part;
     site.least_bits = saved.least_bits;
+    site.holder = saved.holder;
     site.saves = saved.saves;
   }
 }

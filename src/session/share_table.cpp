@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "actzip/registry.hpp"
+#include "format/element_order.hpp"
 #include "session/blob.hpp"
 
 namespace actzip::session {
@@ -19,11 +20,8 @@ bool has_plane_for(const CodecSpec& have, const Want& want) {
 }
 
 bool same_elements(const ShareKeys& a, const ShareKeys& b) {
-  const int rank = a.order.rank;
   return a.step == b.step && a.version == b.version && a.dtype == b.dtype && a.stream == b.stream &&
-         a.order.elems == b.order.elems && rank == b.order.rank &&
-         std::equal(a.order.sizes, a.order.sizes + rank, b.order.sizes) &&
-         std::equal(a.order.strides, a.order.strides + rank, b.order.strides);
+         a.places == b.places;
 }
 
 bool same_storage(const ShareKeys& a, const ShareKeys& b) {
@@ -32,16 +30,25 @@ bool same_storage(const ShareKeys& a, const ShareKeys& b) {
 
 bool same_source(const ShareKeys& a, const ShareKeys& b) { return a.source == b.source && same_elements(a, b); }
 
+ElementPlaces places_of(const Shape& shape) {
+  const format::ElementOrder order = format::element_order(shape);
+  ElementPlaces places{order.elems, {}};
+  if (order.dense()) return places;
+  places.extents.assign(order.sizes, order.sizes + order.rank);
+  places.extents.insert(places.extents.end(), order.strides, order.strides + order.rank);
+  return places;
+}
+
 std::uint64_t mix(std::uint64_t value) { return (value * 0x9E3779B97F4A7C15ULL) >> 16U; }
 
 std::uint64_t storage_hash(const ShareKeys& keys) {
   return mix(keys.storage ^ (reinterpret_cast<std::uintptr_t>(keys.data) << 7U) ^
-             static_cast<std::uint64_t>(keys.order.elems));
+             static_cast<std::uint64_t>(keys.places.elems));
 }
 
 /// Odd factors keep the two kinds of keys apart, mostly.
 std::uint64_t source_hash(const ShareKeys& keys) {
-  return mix(3 * keys.source.id + 5 * static_cast<std::uint64_t>(keys.order.elems));
+  return mix(3 * keys.source.id + 5 * static_cast<std::uint64_t>(keys.places.elems));
 }
 
 }  // namespace
@@ -53,7 +60,7 @@ ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream, std::int64
   keys.version = tensor.version;
   keys.dtype = tensor.view.dtype;
   keys.stream = stream.handle();
-  keys.order = format::element_order(tensor.view.shape);
+  keys.places = places_of(tensor.view.shape);
   keys.storage = tensor.identity.address;
   keys.storage_guard = tensor.identity.guard;
   keys.data = tensor.view.data;
@@ -71,6 +78,8 @@ bool serves(const Want& have, const Want& want) {
   if (want.how == Keep::as_is || have.how != Keep::encoded) return false;
   if (have.spec == want.spec || has_plane_for(have.spec, want)) return true;
   if (is_mask(have) || is_mask(want)) return false;
+  const bool are_indices = std::holds_alternative<Index>(have.spec) && std::holds_alternative<Index>(want.spec);
+  if (are_indices) return true;  // whatever their bounds: what was kept was inside
   if (std::holds_alternative<Index>(have.spec) || std::holds_alternative<Index>(want.spec)) return false;
   return expected_error(have.spec) <= expected_error(want.spec);
 }

@@ -5,13 +5,20 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "actzip/session.hpp"
-#include "format/element_order.hpp"
 
 namespace actzip::session {
 
 struct Site;
+
+/// Where the elements of a tensor lie, from the first on. Small where they lie side by side, as they mostly do.
+struct ElementPlaces {
+  std::int64_t elems = 0;
+  std::vector<std::int64_t> extents;  ///< sizes and strides in memory order, if there are gaps
+  bool operator==(const ElementPlaces&) const = default;
+};
 
 /// What the memory of a tensor is found by. Two tensors that agree in the first part, and in the storage and first
 /// element or in the source, hold the same elements in the same order.
@@ -20,7 +27,7 @@ struct ShareKeys {
   std::uint64_t version = 0;
   DType dtype = DType::f32;
   const void* stream = nullptr;  ///< no waiting between streams for the sake of sharing
-  format::ElementOrder order;
+  ElementPlaces places;
 
   std::uintptr_t storage = 0;  ///< 0: no key
   const void* data = nullptr;  ///< the first element

@@ -22,6 +22,8 @@ namespace {
 /// Bytes of a tensor kept as it is, below which it costs more to find it again than to keep it twice.
 constexpr std::size_t kWorthSharing = 4096;
 
+constexpr std::string_view kCallers = "its caller held it until backward, in an earlier step";
+
 std::size_t tensor_bytes(const SavedTensor& tensor) {
   if (tensor.role != Role::activation) return tensor.bytes;
   return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
@@ -69,6 +71,7 @@ void State::begin_step() {
   step_began_ = now();
   order_.clear();
   is_observed_ = false;
+  is_asked_ = false;
   if (!trial_) adaptation_.begin_step();
 }
 
@@ -225,12 +228,20 @@ bool State::is_tried(const Site& site) const {
 Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
   if (is_small(tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
+  if (is_callers(site, tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = kCallers};
   if (site.look == Look::spoilt)
     return {.keep = Keep::as_is, .spec = Copy{}, .reason = "few bits of it spoilt a gradient"};
   Choice choice = policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
   // What is computed again follows the site that is compressed.
   if (options_.only.empty() || site.name == options_.only || choice.keep == Keep::recomputed) return choice;
   return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
+}
+
+/// Few bits of what the caller holds anyway would be held beside it. Not against a rule, a plan, or another system.
+bool State::is_callers(const Site& site, const SavedTensor& tensor) const {
+  if (!tensor.is_input || site.holder != Holder::caller || site.row->treatment == Treatment::ruled) return false;
+  return (preset_ == "default" || preset_ == "exact") && options_.adapt.empty() && !adaptation_.is_on() &&
+         options_.only.empty();
 }
 
 bool State::is_small(const SavedTensor& tensor) const { return unique_elems(tensor.view.shape) < options_.min_elems; }
@@ -254,19 +265,21 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
   Outcome outcome;
   outcome.reason = choice.reason;
   Kept kept;
-  if (tensor.role == Role::unsupported) {
+  if (tensor.role != Role::activation && tensor.identity.address == 0) {
     outcome.before = outcome.after = tensor.bytes;
-    if (budget_) kept.blob = exact_blob(site, hold(tensor.bytes));
-  } else if (tensor.role == Role::activation) {
+    if (budget_ && tensor.bytes > 0) kept.blob = exact_blob(site, hold(tensor.bytes));
+  } else {
     const Blob* blob = source != nullptr ? source->blob.get() : nullptr;
     kept = keep_memory(site, tensor, decision, {stream, memory, blob}, outcome);
   }
   if (outcome.kind == SiteKind::as_is) outcome.cause = cause_of(site, tensor);
+  if (outcome.reason == kCallers) outcome.before = outcome.after = 0;
   record(site, tensor, outcome, kept, decision);
   kept.has_segment_bits = kept.blob && kept.blob->contents().segments.total_bits != 0;
   if (decision.can_plan && !kept.as_mask) {
-    kept.trial = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
-    kept.trial->seed = trial_seed(site);
+    TrialNoise noise = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
+    noise.seed = trial_seed(site);
+    kept.trial = std::make_shared<const TrialNoise>(noise);
   }
   kept.site = {shared_from_this(), &site.name};
   return kept;
@@ -352,6 +365,8 @@ Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const 
 /// What stays as it is on its device needs no bytes of ours; in host memory it is a copy.
 std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
                                             const Target& target, Outcome& outcome) {
+  if (outcome.reason == kCallers) return exact_blob(site, {});
+  if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after));
   Place place = place_for(site, outcome.after);
   if (place.tier == Tier::nowhere) return dropped_blob(site, tensor, outcome.spec);
   if (place.tier == Tier::host) {
@@ -410,6 +425,21 @@ void State::ask(Site& site, const Want& own, const Want& want) {
   if (serves(want, own) && (!site.asked || serves(want, *site.asked))) site.asked = want;
 }
 
+/// What is freed while backward runs, or after it, has been held.
+void State::note_freed(const Blob& blob) {
+  if (is_asked_ || blob.site == nullptr || blob.keys.step != step_) return;
+  const std::lock_guard lock(mutex_);
+  blob.site->is_freed = true;
+}
+
+/// Who lets go of it once is not trusted again.
+void State::note_holder(const Blob& blob, bool is_held) {
+  if (has_trial_ || blob.site == nullptr) return;
+  auto& holder = blob.site->holder;
+  if (is_held && holder == Holder::unknown) holder = Holder::caller;
+  if (!is_held && holder == Holder::caller) holder = Holder::nobody;
+}
+
 void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept,
                    const Decision& decision) {
   const std::lock_guard lock(mutex_);
@@ -419,6 +449,7 @@ void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome
   site.shape = tensor.view.shape;
   site.dtype = tensor.view.dtype;
   site.last = outcome;
+  site.is_freed = false;
   site.row_elems = tensor.facts.row_elems;
   site.can_plan = decision.can_plan;
   site.table_error = decision.table_error;

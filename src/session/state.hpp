@@ -41,6 +41,9 @@ struct Outcome {
 /// What somebody saw who looked at what few bits of a site do to a gradient.
 enum class Look : std::uint8_t { none, fine, spoilt };
 
+/// Who holds what a step was given until its backward, as far as that was seen.
+enum class Holder : std::uint8_t { unknown, caller, nobody };
+
 /// Names, use and row never change once an adapter has asked for it; the rest is guarded by the state's mutex.
 struct Site {
   std::string module;
@@ -58,6 +61,7 @@ struct Site {
 
   std::atomic<Look> look = Look::none;
   std::atomic<StepPart> part = StepPart::unknown;
+  std::atomic<Holder> holder = Holder::unknown;
 
   std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
   std::optional<Want> planned;  ///< instead of what the policy says
@@ -74,6 +78,7 @@ struct Site {
   double table_error = 0.0;  ///< of what the table would choose, if a plan may
   bool has_plane = false;    ///< it asked for a mask, and kept values with a mask plane for others
   SampleSummaries summaries;
+  bool is_freed = false;   ///< what it kept in its last step was freed before backward
   Site* keeper = nullptr;  ///< the site that keeps its memory, perhaps itself; null if nothing is kept
   Outcome last;
 };
@@ -148,6 +153,10 @@ class State : public std::enable_shared_from_this<State> {
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source);
   actzip::Decision decide_for_all(const SavedTensor& tensor, std::span<const SavedFor> savers);
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
+  /// Backward asks for something of this step.
+  void note_asked() { is_asked_ = true; }
+  void note_freed(const Blob& blob);
+  void note_holder(const Blob& blob, bool is_held);
   Report report();
   std::string save();
   void load(std::string_view text);
@@ -176,6 +185,7 @@ class State : public std::enable_shared_from_this<State> {
   };
   [[nodiscard]] Decision decide(const Site& site, const SavedTensor& tensor);
   [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
+  [[nodiscard]] bool is_callers(const Site& site, const SavedTensor& tensor) const;
   [[nodiscard]] bool is_small(const SavedTensor& tensor) const;
   [[nodiscard]] Cause cause_of(const Site& site, const SavedTensor& tensor) const;
   /// Where one tensor goes, and what it can be computed from.
@@ -230,6 +240,7 @@ class State : public std::enable_shared_from_this<State> {
   std::shared_ptr<Blob> exact_blob(Site& site, HeldMemory::Part held);
   std::shared_ptr<Blob> dropped_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec);
   void add_times(const Site& site, SiteReport& row) const;
+  [[nodiscard]] bool is_dropped(const Site& site) const;
   void add_variance(const Site& keeper, SiteReport& row) const;
   [[nodiscard]] bool is_tried(const Site& site) const;
   Seed next_seed(const Site& site);
@@ -244,6 +255,7 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<std::uint64_t> encoded_count_{0};
   std::atomic<std::int64_t> saves_{0};
   std::atomic<std::int64_t> step_{0};
+  std::atomic<bool> is_asked_{false};   ///< this step has begun its backward
   std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
   std::atomic<bool> is_over_budget_{false};
   std::atomic<bool> knows_step_{false};  ///< what comes behind each site; not in the first step after load()

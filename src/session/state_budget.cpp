@@ -240,6 +240,7 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
 
 /// For what can neither be encoded nor moved. If there is no room, backward fails.
 HeldMemory::Part State::hold(std::size_t bytes) {
+  if (!budget_) return {};
   HeldMemory::Part part = held.try_hold(bytes);
   if (!part) is_over_budget_ = true;
   return part;

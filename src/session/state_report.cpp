@@ -1,4 +1,5 @@
 // What a session says about its last step.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,6 +28,13 @@ std::optional<SampleBits> sample_bits(const Site& site) {
 }
 
 }  // namespace
+
+/// Whether it was freed before backward, so that nothing waits for it. A step of which nothing is left never had a
+/// backward: then the report is of what it would have held.
+bool State::is_dropped(const Site& site) const {
+  const auto holds = [](const Site* other) { return other->keeper == other && !other->is_freed; };
+  return site.is_freed && (is_asked_ || std::ranges::any_of(order_, holds));
+}
 
 /// A site's row speaks for all that share what it keeps.
 void State::add_variance(const Site& keeper, SiteReport& row) const {
@@ -83,6 +91,10 @@ Report State::report() {
                    .reason = std::string(site->last.reason),
                    .saves = site->saves,
                    .cause = site->last.cause};
+    if (is_dropped(*site)) {
+      row.bytes_before = row.bytes_after = 0;
+      row.reason = "freed before backward";
+    }
     if (site->last.samples > 0) row.sample_bits = sample_bits(*site);
     add_variance(*site, row);
     if (row.bytes_after > 0) add_times(*site, row);

@@ -71,7 +71,7 @@ def test_a_relu_is_no_row_of_values():
     x, session = torch.randn(4, 3, 16, 16), actzip.Session(model)
     for _ in range(3):
         with session:
-            loss = model(x).sum()
+            loss = model(x.clone()).sum()  # an input that somebody holds is kept as it is
         loss.backward()
     report = session.report()
     assert [s.codec for s in report.sites if s.op == "relu"] == ["rotated:2:mask"]

@@ -10,8 +10,12 @@ DRAWS = 8
 
 def eager_gradients(model, batch):
     session = actzip.Session(model, guard=False)
-    gradient(model, model, batch, session)  # it learns what is shared
-    return [gradient(model, model, batch, session) for _ in range(DRAWS)]
+
+    def forward(x):
+        return model(x.clone())  # which nobody else holds, else it is kept as it is
+
+    gradient(model, forward, batch, session)  # it learns what is shared
+    return [gradient(model, forward, batch, session) for _ in range(DRAWS)]
 
 
 def held_bytes(model, forward, batch):

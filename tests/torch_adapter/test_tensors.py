@@ -75,7 +75,7 @@ def test_expanded_elements_are_kept_once():
     y.sum().backward()
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.float64], ids=str)
 def test_types_that_pass(dtype):
     x = torch.randn(64, 64, requires_grad=True, dtype=dtype)
 
@@ -87,7 +87,7 @@ def test_types_that_pass(dtype):
     session = actzip.Session()
     assert torch.equal(gradient(session), gradient(torch.enable_grad()))
     sites = [s for s in session.report().sites if s.slot == "result"]
-    assert sites and all(s.codec == "as is" and "type" in s.reason or "f64" in s.reason for s in sites), sites
+    assert sites and all(s.codec == "as is" and ("complex" in s.reason or "f64" in s.reason) for s in sites), sites
 
 
 def test_other_layouts_pass():

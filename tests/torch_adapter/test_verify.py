@@ -24,8 +24,9 @@ def test_by_parameter_and_by_site(model_class, draws):
 def test_a_site_is_blamed_for_what_it_alone_does():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)), torch.randn(256, 64)
-    result = actzip.verify(model, x)
-    assert [row.name for row in result.sites] == ["0: addmm.mat1", "1: gelu.self", "2: addmm.mat1"]
+    # a copy, since an input that somebody holds is kept as it is
+    result = actzip.verify(model, lambda: model(x.clone()).square().mean())
+    assert [row.name for row in result.sites][:3] == ["0: addmm.mat1", "1: gelu.self", "2: addmm.mat1"]
     session = actzip.Session(model, only="2: addmm.mat1")
     loss = lambda: model(x).square().mean()  # noqa: E731
     exact = torch.autograd.grad(loss(), list(model.parameters()))
@@ -39,7 +40,11 @@ def test_a_site_is_blamed_for_what_it_alone_does():
 def test_shared_sites_are_measured_alone():
     layers = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(2))
     x = torch.randn(256, 64)
-    result = actzip.verify(layers, lambda: sum(layer(x).mean() ** 2 for layer in layers))
+
+    def both(x):
+        return sum(layer(x).mean() ** 2 for layer in layers)
+
+    result = actzip.verify(layers, lambda: both(x.clone()))
     assert result.report.sites[2].codec == "shared"
     assert [row.name for row in result.sites] == ["0: mm.self", "1: mm.self"]
     assert all(row.error > 0 for row in result.sites)

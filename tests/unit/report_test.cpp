@@ -112,7 +112,7 @@ TEST_F(SessionTest, ReportIsTextAndJson) {
   const Report report = session->report();
   EXPECT_TRUE(contains(report.to_text(), "an operator that actzip does not know")) << report.to_text();
   EXPECT_TRUE(contains(report.to_json(), R"("op": "say \"hi\"")")) << report.to_json();
-  EXPECT_TRUE(contains(report.to_json(), R"("cause": "policy"})")) << report.to_json();
+  EXPECT_TRUE(contains(report.to_json(), R"("cause": "policy", "kept_at": )")) << report.to_json();
 }
 
 TEST_F(SessionTest, WhatIsKeptAsItIsHasACause) {

@@ -133,6 +133,7 @@ SavedTensor PaddleSession::describe(PyObject* object, const phi::DenseTensor& te
   saved.role_reason = parameter_reason(object, tensor, use);
   if (!saved.role_reason.empty()) {
     saved.role = Role::parameter;
+    saved.bytes = 0;
   } else {
     saved.view.data = tensor.data();
     saved.identity.address = numbers_.number_of(tensor.Holder());

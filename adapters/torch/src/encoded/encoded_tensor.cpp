@@ -118,7 +118,7 @@ void check_backend_is_free() {
 /// every argument.
 bool can_stay_encoded(const Packed& packed) {
   return packed.is_encoded() && !packed.is_derived() && packed.device().is_cuda() && !is_trying() &&
-         packed.witness() == nullptr && !at::GradMode::is_enabled() &&
+         !c10::isComplexType(packed.type()) && packed.witness() == nullptr && !at::GradMode::is_enabled() &&
          !c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
 

@@ -51,25 +51,28 @@ at::Tensor sample_of(const at::Tensor& tensor) {
   return tensor.slice(dimension, 0, *longest, std::min(*longest, (tensor.numel() + kSample - 1) / kSample));
 }
 
-/// Waits for the whole gradient, and corrects it.
+/// Waits for the whole gradient, and corrects it. While it holds what was sent, nobody adds to that in place: if the
+/// same tensor arrives, nothing came from elsewhere, and what is expected of the node alone is all.
 class ArrivalHook final : public FunctionPostHook {
  public:
-  ArrivalHook(std::shared_ptr<Expected> expected, at::Tensor correction, std::uint32_t input)
-      : expected_(std::move(expected)), correction_(std::move(correction)), input_(input) {}
+  ArrivalHook(std::shared_ptr<Expected> expected, at::Tensor sent, at::Tensor correction, std::uint32_t input)
+      : expected_(std::move(expected)), sent_(std::move(sent)), correction_(std::move(correction)), input_(input) {}
   variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
     try {
       const at::NoGradGuard no_graph;
       const bool is_there = correction_.defined() && input_ < inputs.size() && inputs[input_].defined();
-      if (is_there) expected_->arrived = norm_of(inputs[input_] + correction_);
+      if (is_there && !inputs[input_].is_same(sent_)) expected_->arrived = norm_of(inputs[input_] + correction_);
     } catch (const std::exception&) {  // memory ran out: it has not arrived
       forget_exception();
     }
     correction_.reset();
+    sent_.reset();
     return outputs;
   }
 
  private:
   std::shared_ptr<Expected> expected_;
+  at::Tensor sent_;
   at::Tensor correction_;
   std::uint32_t input_;
 };
@@ -93,11 +96,13 @@ at::Tensor at_target(const Node& node, const Target& target, const Tensors& grad
   return sum;
 }
 
+bool is_number(const at::Tensor& tensor) { return tensor.is_floating_point() || tensor.is_complex(); }
+
 std::vector<Target> targets_of(const Node& node, const Tensors& sent, const Tensors& exact, std::int64_t elems) {
   std::vector<Target> targets;
   for (std::size_t e = 0; e < sent.size(); ++e) {
     const Edge& edge = node.next_edge(e);
-    if (!edge.is_valid() || !sent[e].defined() || !exact[e].defined() || !sent[e].is_floating_point()) continue;
+    if (!edge.is_valid() || !sent[e].defined() || !exact[e].defined() || !is_number(sent[e])) continue;
     if (std::ranges::find(targets, edge, &Target::edge) != targets.end()) continue;
     Target target{.edge = edge, .sent = {}, .exact = {}};
     target.sent = at_target(node, target, sent);
@@ -149,7 +154,7 @@ Comparisons compare(Node& node, SomeWitnesses witnesses, const Tensors& sent, co
     const auto expected = std::make_shared<Expected>(Expected{norm_of(target.exact), {}});
     result.push_back({target.what, norm_of(correction), expected});
     target.edge.function->add_post_hook(
-        std::make_unique<ArrivalHook>(expected, std::move(correction), target.edge.input_nr));
+        std::make_unique<ArrivalHook>(expected, target.sent, std::move(correction), target.edge.input_nr));
   }
   return result;
 }

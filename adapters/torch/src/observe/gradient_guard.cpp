@@ -107,14 +107,13 @@ std::shared_ptr<Witness> GradientGuard::witness(SiteId site, Use use, const at::
   std::shared_ptr<void> held = room(tensor.nbytes());
   if (!held) return nullptr;
   witnessed_ += tensor.nbytes();
-  return std::make_shared<Witness>(
-      Witness{.site = site,
-              .is_linear = enters_linearly(use),
-              .node = at::sequence_number::peek() - 1,
-              .saved = tensor.grad_fn() ? tensor.tensor_data() : tensor,  // a result would hold its own node
-              .restored = {},
-              .room = std::move(held),
-              .guard = shared_from_this()});
+  return std::make_shared<Witness>(Witness{.site = site,
+                                           .is_linear = enters_linearly(use),
+                                           .node = at::sequence_number::peek() - 1,
+                                           .saved = tensor.tensor_data(),  // a result would hold its own node
+                                           .restored = {},
+                                           .room = std::move(held),
+                                           .guard = shared_from_this()});
 }
 
 void GradientGuard::watch(Node& node, Witnesses witnesses) {

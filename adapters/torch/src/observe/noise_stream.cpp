@@ -6,8 +6,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
@@ -74,8 +75,10 @@ bool any_defined(const NoiseStream::Tensors& tensors) {
 
 bool is_trying() { return t_tried != nullptr || is_any_called(); }
 
-at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialNoise>& trial) {
+at::Tensor as_tried(at::Tensor restored, SiteId site, const TrialNoise* trial) {
   if (t_tried == nullptr || !trial || !(*t_tried == site)) return restored;
+  if (restored.is_complex())
+    return at::view_as_complex(as_tried(at::view_as_real(restored.resolve_conj()), site, trial));
   const c10::OptionalDeviceGuard guard(restored.is_cpu() ? std::nullopt : std::optional(restored.device()));
   const at::Tensor noisy = at::empty_like(restored);
   const Stream stream = current_stream(restored.device());
@@ -135,7 +138,8 @@ at::Tensor NoiseStream::random_signs(at::IntArrayRef sizes, const at::Tensor& li
                     : at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
     generator.set_current_seed(kSeed);
   }
-  return at::empty(sizes, like.options()).bernoulli_(0.5, generator).mul_(2).sub_(1);
+  const auto options = like.options().dtype(c10::toRealValueType(like.scalar_type()));
+  return at::empty(sizes, options).bernoulli_(0.5, generator).mul_(2).sub_(1);
 }
 
 /// Through a node that runs only once, noise is taken to pass as the gradient does: as strong beside it as before.
@@ -146,7 +150,7 @@ NoiseStream::Tensors NoiseStream::passed_on(Node& node, const Tensors& noise, co
   Tensors guess(sent.size());
   for (std::size_t i = 0; i < noise.size() && i < received.size(); ++i) {
     if (!noise[i].defined() || !received[i].defined()) continue;
-    const at::Tensor strength = at::linalg_vector_norm(noise[i], 2) / at::linalg_vector_norm(received[i], 2);
+    const at::Tensor strength = norm_of(noise[i]) / norm_of(received[i]);
     for (std::size_t e = 0; e < sent.size(); ++e) {
       if (sent[e].defined()) guess[e] = sent[e] * random_signs(sent[e].sizes(), sent[e]) * strength;
     }

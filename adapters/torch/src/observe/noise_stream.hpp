@@ -36,7 +36,7 @@ struct TriedSave {
 };
 
 /// `restored`, or with the noise of `trial` on it, if it is what this thread tries now.
-at::Tensor as_tried(at::Tensor restored, SiteId site, const std::optional<TrialNoise>& trial);
+at::Tensor as_tried(at::Tensor restored, SiteId site, const TrialNoise* trial);
 
 /// Whether this thread tries anything now.
 bool is_trying();

@@ -2,6 +2,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <cstring>
@@ -47,6 +48,7 @@ std::optional<std::vector<at::Tensor>> run_again(Node& node, std::vector<at::Ten
 }
 
 at::Tensor norm_of(const at::Tensor& tensor) {
+  if (tensor.is_complex()) return norm_of(at::view_as_real(tensor.resolve_conj()));
   const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // torch refuses to narrow
   return at::linalg_vector_norm(tensor, 2, std::nullopt, false, type).to(at::kFloat);
 }

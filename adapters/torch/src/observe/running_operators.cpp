@@ -113,7 +113,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
     const bool is_tensor = inputs[at].isTensor();
     frame.tensors[at] = is_tensor ? inputs[at].toTensor().unsafeGetTensorImpl() : nullptr;
     frame.numbers[at] = is_tensor ? 0.0 : number_of(inputs[at]);
-    if (inputs[at].isNone()) frame.absent |= 1U << at;
+    const bool is_empty = inputs[at].isNone() || (inputs[at].isIntList() && inputs[at].toIntList().empty());
+    if (is_empty) frame.absent |= 1U << at;
   }
   note_memory(state, *frame.info, function);
   if (!state.without_node.empty()) find_nodes(state, inputs);
@@ -165,6 +166,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   if (!frame.tried.empty()) hand_over_tried(frame, function);
   if (!frame.witnesses.empty()) hand_over_witnesses(state, frame, function);
   frame.attention.reset();
+  frame.recurrent.reset();
 }
 
 /// What makes an operator known by another name than others of its kind, where the policy must tell them apart.

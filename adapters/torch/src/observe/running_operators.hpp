@@ -20,6 +20,7 @@
 namespace actzip::torch {
 
 class AttentionCall;
+class RecurrentCall;
 class MemoryLog;
 class ParameterRegistry;
 
@@ -37,6 +38,7 @@ struct Frame : Call {
   int other_saves = 0;  ///< saved so far that are neither argument nor differentiable output
   bool has_saved = false;
   std::shared_ptr<AttentionCall> attention;  ///< if it is one that can run again; mostly not
+  std::shared_ptr<RecurrentCall> recurrent;  ///< the same
   std::vector<TriedSave> tried;              ///< what it saved so far, if `stream` observes; mostly empty
   std::shared_ptr<NoiseStream> stream;
   Witnesses witnesses;              ///< of what it saved so far; mostly empty

@@ -9,13 +9,13 @@
 
 namespace actzip::torch {
 
-inline constexpr int kMaxArguments = 12;
+inline constexpr int kMaxArguments = 16;
 
 struct Call {
   int count = 0;                                                ///< of the arguments that are looked at
   std::array<const c10::TensorImpl*, kMaxArguments> tensors{};  ///< null where the argument is no tensor
   std::array<double, kMaxArguments> numbers{};                  ///< 0 where it is no number; 1 for true
-  std::uint32_t absent = 0;                                     ///< bit i: argument i was left out
+  std::uint32_t absent = 0;                                     ///< bit i: argument i was left out, or is an empty list
   /// The storage of the first parameter among its arguments, or behind a cast; found at the first save.
   const void* parameter = nullptr;
 

@@ -117,6 +117,13 @@ void row_width(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, Opera
   facts.row_elems = size_along(call.tensor(0), -1);
 }
 
+void row_along_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
+  const c10::TensorImpl* const input = call.tensor(0);
+  const auto dimension = static_cast<std::int64_t>(call.numbers[1]);
+  const bool is_last = input != nullptr && (dimension == -1 || dimension + 1 == input->dim());
+  if (is_last) facts.row_elems = size_along(input, -1);
+}
+
 void operand_width(const Call& call, const Call* /*outer*/, SlotCode slot, OperatorFacts& facts) {
   facts.row_elems = size_along(call.tensor(slot.value), -1);
 }
@@ -139,6 +146,10 @@ void three_limits(const Call& /*call*/, const Call* /*outer*/, SlotCode /*slot*/
 
 void rows_of_table(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.index_bound = size_along(call.tensor(0), 0);
+}
+
+void rows_of_bags(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts) {
+  if (slot.value < SlotCode::kResult) rows_of_table(call, outer, slot, facts);
 }
 
 void size_along_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {

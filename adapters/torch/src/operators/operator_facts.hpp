@@ -26,6 +26,8 @@ void greatest(const Call& call, const Call* outer, SlotCode slot, OperatorFacts&
 void near_zero(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Rows of the first argument.
 void row_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// Rows of the first argument, if they are what the second names.
+void row_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Rows of the saved argument.
 void operand_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Elements of one channel of the first argument.
@@ -35,6 +37,8 @@ void group_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFac
 /// From -3 to 3.
 void three_limits(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void rows_of_table(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
+/// The same for its indices; of what else it saves nothing is known.
+void rows_of_bags(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void size_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Positions along any dimension of the first argument, whichever it is.
 void any_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);

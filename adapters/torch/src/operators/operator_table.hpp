@@ -50,10 +50,11 @@ struct OperatorRow {
   /// The operator of torch that its node calls with what was saved, and that encoded_backward.cpp computes from the
   /// encoded bytes; empty if it computes none.
   std::string_view encoded_backward = {};
-  int first_factor = -1;        ///< of a product of batches of matrices: its position, which the second's follows
-  bool runs_again = false;      ///< its result can be computed from the arguments it saves
-  bool has_dropout = false;     ///< what it multiplies with inside is a dropout's mask
-  bool is_torn_at_nan = false;  ///< the CPU stops its gradient at some NaNs, and lets it pass at others
+  int first_factor = -1;         ///< of a product of batches of matrices: its position, which the second's follows
+  bool runs_again = false;       ///< its result can be computed from the arguments it saves
+  bool has_dropout = false;      ///< what it multiplies with inside is a dropout's mask
+  bool bound_by_values = false;  ///< its indices may be negative, or their bound is not among its arguments
+  bool is_torn_at_nan = false;   ///< the CPU stops its gradient at some NaNs, and lets it pass at others
 };
 
 std::span<const OperatorRow> operator_table();

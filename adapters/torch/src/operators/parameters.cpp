@@ -103,6 +103,12 @@ std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegis
   return weight_slot ? "an operator's weight" : "";
 }
 
+bool is_computed(const at::Tensor& tensor, const ParameterRegistry& registry) {
+  if (registry.holds(tensor.storage().unsafeGetStorageImpl())) return false;
+  const at::Tensor base(tensor.is_view() ? tensor._base() : at::TensorBase());
+  return (base.defined() ? base : tensor).grad_fn() != nullptr;
+}
+
 const void* parameter_storage(const at::Tensor& tensor, const ParameterRegistry& registry) {
   if (!tensor.has_storage()) return nullptr;
   if (registry.holds(tensor.storage().unsafeGetStorageImpl())) return tensor.storage().unsafeGetStorageImpl();

@@ -33,6 +33,11 @@ class ParameterRegistry {
 /// operator takes its weight there. The reason is a literal.
 std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot);
 
+/// Of a tensor with such a reason: whether it has memory of its own, which nobody need hold but whoever saves it. A
+/// weight norm's result has, a view of a parameter has not. Of what has no graph, as casts of frozen weights, that is
+/// not known: false.
+bool is_computed(const at::Tensor& tensor, const ParameterRegistry& registry);
+
 /// The storage of the parameter that `tensor` is, or is a view or cast of; null for everything else.
 const void* parameter_storage(const at::Tensor& tensor, const ParameterRegistry& registry);
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "base/backward.hpp"
 #include "base/convert.hpp"
@@ -22,19 +21,6 @@ at::Tensor tensor_on(const c10::Storage& storage, c10::ScalarType type, const Sh
                                                          c10::scalarTypeToTypeMeta(type));
   const auto rank = static_cast<std::size_t>(shape.rank);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides({shape.sizes.data(), rank}, {shape.strides.data(), rank});
-  return tensor;
-}
-
-/// A tensor of these strides with the values of `dense`; what lies between them is not written.
-at::Tensor with_strides(const at::Tensor& dense, const Shape& shape) {
-  const auto rank = static_cast<std::size_t>(shape.rank);
-  const at::IntArrayRef strides(shape.strides.data(), rank);
-  at::Tensor tensor = at::empty_strided({shape.sizes.data(), rank}, strides, dense.options());
-  std::vector<std::int64_t> written(shape.sizes.begin(), shape.sizes.begin() + shape.rank);
-  for (std::size_t d = 0; d < rank; ++d) {
-    if (strides[d] == 0) written[d] = std::min<std::int64_t>(written[d], 1);  // expanded: once
-  }
-  tensor.as_strided(written, strides).copy_(dense.as_strided(written, dense.strides()));
   return tensor;
 }
 
@@ -72,15 +58,26 @@ void Packed::check_version() const {
               version_, " instead.");
 }
 
+/// Each of those that share what is kept as it is holds the storage once, and so does a witness.
+void Packed::note_holder() const {
+  if (!is_input_ || !kept_.blob || slice_) return;
+  const bool is_witnessed = witness_ && witness_->saved.defined();
+  const auto own = as_is_.defined() ? static_cast<std::size_t>(kept_.blob.use_count()) : std::size_t{is_witnessed};
+  actzip::note_holder(kept_, (as_is_.defined() ? as_is_.storage().use_count() : input_.use_count()) > own);
+}
+
 at::Tensor Packed::unpack() const {
   check_version();
+  note_holder();
   if (is_recomputed()) return call_->compute(part_);
-  return as_is_.defined() ? as_is_ : restored();
+  if (!slice_ && !as_is_.defined()) return restored();
+  note_asked(kept_);
+  return slice_ ? slice_->tensor() : as_is_;
 }
 
 at::Tensor Packed::unpack_as_tried() const {
   const bool is_exact = witness_ && is_called(*witness_);
-  at::Tensor tensor = is_exact ? witness_->saved : as_tried(unpack(), site_, kept_.trial);
+  at::Tensor tensor = is_exact ? witness_->saved : as_tried(unpack(), site_, kept_.trial.get());
   if (witness_) note_restored(*witness_, tensor);
   if (call_) call_->note_restored(part_, tensor);
   return tensor;
@@ -114,7 +111,8 @@ at::Tensor Packed::empty_restored(c10::ScalarType type) const {
 
 at::Tensor Packed::restored() const {
   const at::Tensor dense = restored_dense();
-  return gapped_ ? with_strides(dense, *gapped_) : dense;
+  const at::Tensor tensor = gapped_ ? with_strides(dense, *gapped_) : dense;
+  return is_conjugated_ ? tensor.conj() : tensor;
 }
 
 at::Tensor Packed::restored_dense() const {

@@ -15,6 +15,7 @@
 #include "actzip/session.hpp"
 #include "observe/gradient_comparison.hpp"
 #include "observe/noise_stream.hpp"
+#include "session/kept_slices.hpp"
 
 namespace actzip::torch {
 
@@ -79,17 +80,22 @@ class Packed {
   friend class SessionImpl;
   [[nodiscard]] at::Tensor restored() const;
   void check_differentiated_once() const;
+  void note_holder() const;
   void note_version(const at::Tensor& tensor);
   [[nodiscard]] at::Tensor restored_dense() const;
 
   Kept kept_;
   SiteId site_;
-  at::Tensor as_is_;              ///< defined if nothing was encoded
+  at::Tensor as_is_;  ///< defined if nothing was encoded, and it is no slice
+  std::shared_ptr<const KeptSlice> slice_;
+  bool is_input_ = false;  ///< its caller may hold it, too
+  c10::weak_intrusive_ptr<c10::StorageImpl> input_{c10::intrusive_ptr<c10::StorageImpl>()};  ///< if it was encoded
   c10::VariableVersion counter_;  ///< shared with the tensor; keeps no data alive
   std::uint32_t version_ = 0;
   bool has_version_ = false;             ///< inference tensors have none
   Shape shape_;                          ///< dense, in the memory order of what was saved
   std::shared_ptr<const Shape> gapped_;  ///< as it was saved, if its strides are to come back and were not dense
+  bool is_conjugated_ = false;           ///< lazily: what is kept is what lies in memory
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   c10::Device device_ = c10::kCPU;
   std::shared_ptr<RunsAgain> call_;   ///< that saved it, if it can run again; mostly none

@@ -3,19 +3,18 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/DispatchKeySet.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <string_view>
 
 #include "base/backward.hpp"
 #include "base/convert.hpp"
 #include "base/memory.hpp"
-#include "observe/memory_log.hpp"
 #include "session/attention.hpp"
+#include "session/complex_pairs.hpp"
 #include "session/counted_saves.hpp"
+#include "session/recurrent.hpp"
 
 namespace actzip::torch {
 
@@ -29,45 +28,8 @@ Where where_is(const std::string* module) {
   return module->empty() ? Where::root : Where::inside;
 }
 
-/// Why no codec can take this kind of tensor; empty if one can.
-std::string_view unsupported_reason(const at::Tensor& tensor) {
-  const auto keys = tensor.key_set();
-  if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
-  if (tensor.layout() != c10::kStrided || tensor.is_nested()) return "not a dense tensor";
-  if (!tensor.has_storage() ||
-      keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched}))) {
-    return "without memory of its own";
-  }
-  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) return "neither on the CPU nor on CUDA";
-  if (!to_dtype(tensor.scalar_type())) return "of a type that no codec takes";
-  if (tensor.is_conj() || tensor.is_neg()) return "lazily conjugated or negated";
-  if (tensor.dim() > kMaxRank) return "of too many dimensions";
-  return "";
-}
-
-/// Casts are copies, so their values stay whatever becomes of the source: two are the same only if nobody can have
-/// written into the source between them, nor into one of them since. That is known while somebody listens.
-CastSource cast_source(const at::Tensor& tensor, const at::Tensor* cast_from) {
-  MemoryLog* const log = memory_log();
-  if (log == nullptr || memory_version(tensor) != 0) return {};
-  if (cast_from != nullptr) return {log->casts_of(*cast_from), tensor.storage_offset()};
-  const NodePtr node = cast_node(tensor);
-  return {node ? log->casts_by(*node) : 0, tensor.storage_offset()};
-}
-
-/// On the CPU, torch's loops stop the gradient at a NaN in a whole vector, and let it pass at one behind the last.
-bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
-  return tensor.is_cpu() && op.row != nullptr && op.row->is_torn_at_nan;
-}
-
 /// A kernel of somebody else's may have noted the strides of what it saved. torch's own look at what they get.
 bool runs_unknown_code(const OperatorInfo& op) { return op.is_opaque || &op == &unknown_operator(); }
-
-bool has_nan(const at::Tensor& tensor) {
-  const at::NoGradGuard no_graph;
-  const Unheard unheard;
-  return tensor.numel() > 0 && std::isnan(tensor.max().item<float>());  // the greatest of a NaN and anything is NaN
-}
 
 }  // namespace
 
@@ -191,6 +153,7 @@ bool SessionImpl::take_observation() {
 
 void SessionImpl::end_step() {
   samples->end_step();
+  slices_.release_all();
   const std::lock_guard lock(mutex_);
   --open_steps_;
 }
@@ -279,42 +242,17 @@ SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
   return {save.group, save.id, is_in_loss};
 }
 
-SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const Place& place,
-                                  const PackHelp& help) const {
-  SavedTensor saved;
-  saved.facts = saver.facts;
-  saved.facts.after_model = place.is_in_loss;
-  const auto dtype = to_dtype(tensor.scalar_type());
-  saved.view.dtype = dtype.value_or(DType::u8);
-  saved.role_reason = unsupported_reason(tensor);
-  if (tensor.has_storage()) saved.bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
-  if (!saved.role_reason.empty()) {
-    saved.role = Role::unsupported;
-    return saved;
-  }
-  saved.view.shape = to_shape(tensor);
-  saved.role_reason = parameter_reason(tensor, parameters, place.group->weight_slot);
-  if (!saved.role_reason.empty()) {
-    saved.role = Role::parameter;
-    return saved;
-  }
-  saved.view.data = tensor.const_data_ptr();
-  saved.view.device = to_device(tensor.device());
-  saved.identity = storage_identity(tensor);
-  saved.version = memory_version(tensor);
-  saved.source = cast_source(tensor, help.cast_from);
-  if (is_torn_at_nan(*saver.op, tensor) && has_nan(tensor)) saved.facts.asks_one_bit = false;
-  saved.samples = samples->batch(tensor.device());
-  return saved;
-}
-
 Packed SessionImpl::pack(const at::Tensor& tensor) {
   Saver saver = current_saver(tensor, parameters);
   if (saver.op->is_counted) {
     if (saver.is_first) saver.frame->late = std::make_unique<CountedSaves>(shared_from_this());
     return static_cast<CountedSaves&>(*saver.frame->late).add(tensor, saver);
   }
-  if (saver.is_first) saver.frame->attention = AttentionCall::of(*saver.frame);
+  if (saver.is_first) {
+    saver.frame->attention = AttentionCall::of(*saver.frame);
+    saver.frame->recurrent = RecurrentCall::of(*saver.frame);
+  }
+  if (saver.frame != nullptr && saver.frame->recurrent) return pack_recurrent(saver.frame->recurrent, saver, tensor);
   const auto call = saver.frame != nullptr ? saver.frame->attention : nullptr;
   const auto part = call ? AttentionCall::part_of(saver.slot, tensor) : std::nullopt;
   saver.facts.recomputable = part && call->can_compute(*part);
@@ -364,11 +302,12 @@ std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept&
 
 Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help) {
   const Packed* source = help.source;
+  slices_.release_recent();
   SavedTensor saved = describe(tensor, saver, place, help);
   saved.encoder = help.encoder;
   Packed packed;
   packed.note_version(tensor);
-  if (saved.role == Role::activation) {
+  if (saved.identity.address != 0) {
     const auto guard = guard_for(tensor.device());
     const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
     packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
@@ -378,14 +317,23 @@ Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const 
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
   packed.site_ = place.id;
+  packed.is_input_ = saved.is_input;
   if (packed.kept_.has_segment_bits && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
-    packed.as_is_ = tensor.grad_fn() ? tensor.tensor_data() : tensor;  // a result would hold its own node
+    if (saved.role == Role::activation && !is_dry_ && KeptSlices::is_slice(tensor)) {
+      packed.slice_ = slices_.add(tensor);
+      return packed;
+    }
+    // A result would hold its own node, and of an input it is to be known who else holds it.
+    packed.as_is_ = tensor.grad_fn() || saved.is_input ? tensor.tensor_data() : tensor;
     return packed;
   }
-  packed.shape_ = packed.is_derived() ? source->shape_ : compact(saved.view.shape);
-  if (runs_unknown_code(*saver.op) && packed.shape_.strides != saved.view.shape.strides) {
-    packed.gapped_ = std::make_shared<const Shape>(saved.view.shape);
+  if (saved.is_input) packed.input_ = tensor.storage().getWeakStorageImpl();
+  const Shape dense = compact(saved.view.shape);
+  packed.shape_ = packed.is_derived() ? source->shape_ : tensor.is_complex() ? without_pairs(dense) : dense;
+  packed.is_conjugated_ = tensor.is_conj();
+  if (const Shape own = to_shape(tensor); runs_unknown_code(*saver.op) && packed.shape_.strides != own.strides) {
+    packed.gapped_ = std::make_shared<const Shape>(own);
   }
   packed.type_ = packed.is_derived() ? source->type_ : tensor.scalar_type();
   packed.device_ = tensor.device();

@@ -18,6 +18,7 @@
 #include "observe/running_operators.hpp"
 #include "observe/site_sequence.hpp"
 #include "operators/parameters.hpp"
+#include "session/kept_slices.hpp"
 #include "session/packed.hpp"
 #include "session/sample_table.hpp"
 
@@ -41,7 +42,8 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   explicit SessionImpl(const SessionOptions& options)
       : samples(std::make_shared<SampleTable>(options.use_gradient ? options.num_samples : 0)),
         session_(options),
-        guard_(std::make_shared<GradientGuard>(session_.is_guarded())) {
+        guard_(std::make_shared<GradientGuard>(session_.is_guarded())),
+        is_dry_(options.dry) {
     if (names_sites(options.rules)) sequence_.give_up();
   }
 
@@ -103,6 +105,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   Place place_of(const Saver& saver);
   SiteSequence::Save next_save(const Saver& saver);
   bool note_pass();
+  Packed pack_recurrent(const std::shared_ptr<RecurrentCall>& call, Saver& saver, const at::Tensor& tensor);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
@@ -112,6 +115,8 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
   const std::shared_ptr<GradientGuard> guard_;
+  const bool is_dry_;
+  KeptSlices slices_;
   std::shared_ptr<std::atomic<bool>> backward_ran_ = std::make_shared<std::atomic<bool>>(true);
   std::mutex mutex_;  ///< of everything below
   std::size_t step_ = 0;

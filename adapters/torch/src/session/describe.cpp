@@ -1,0 +1,138 @@
+// How a session describes a tensor to the core.
+#include <c10/core/DispatchKeySet.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+#include "base/convert.hpp"
+#include "observe/memory_log.hpp"
+#include "session/complex_pairs.hpp"
+#include "session/session_impl.hpp"
+
+namespace actzip::torch {
+
+namespace {
+
+/// Why no codec can take this kind of tensor; empty if one can.
+std::string_view unsupported_reason(const at::Tensor& tensor, Use use) {
+  const auto keys = tensor.key_set();
+  if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
+  if (tensor.layout() != c10::kStrided || tensor.is_nested()) return "not a dense tensor";
+  if (!tensor.has_storage() ||
+      keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched}))) {
+    return "without memory of its own";
+  }
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) return "neither on the CPU nor on CUDA";
+  const bool is_complex = part_dtype(tensor.scalar_type()).has_value();
+  if (!is_complex && !to_dtype(tensor.scalar_type())) return "of a type that no codec takes";
+  if (is_complex && !takes_pairs(use)) return "complex, and more than its parts matters";
+  if (tensor.is_neg()) return "lazily negated";
+  if (tensor.dim() > (is_complex ? kMaxRank - 1 : kMaxRank)) return "of too many dimensions";
+  return "";
+}
+
+/// Casts are copies, so their values stay whatever becomes of the source: two are the same only if nobody can have
+/// written into the source between them, nor into one of them since. That is known while somebody listens.
+CastSource cast_source(const at::Tensor& tensor, const at::Tensor* cast_from) {
+  MemoryLog* const log = memory_log();
+  if (log == nullptr || memory_version(tensor) != 0) return {};
+  if (cast_from != nullptr) return {log->casts_of(*cast_from), tensor.storage_offset()};
+  const NodePtr node = cast_node(tensor);
+  return {node ? log->casts_by(*node) : 0, tensor.storage_offset()};
+}
+
+/// Whether it lies in memory that can be told from other memory, whatever its type.
+bool is_plain_memory(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && !tensor.is_nested() && tensor.has_storage() &&
+         !tensor.key_set().has_any(c10::DispatchKeySet(
+             {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched})) &&
+         (tensor.device().is_cpu() || tensor.device().is_cuda()) && tensor.dim() <= kMaxRank;
+}
+
+/// No gradient goes through it: a batch, its labels, a mask. Inside of a function nothing has a graph, but for views.
+bool is_input(const at::Tensor& tensor) {
+  if (tensor.requires_grad()) return false;
+  return !tensor.is_view() || !tensor._base().requires_grad();
+}
+
+/// What sharing knows it by.
+void describe_memory(const at::Tensor& tensor, SavedTensor& saved) {
+  saved.view.shape = to_shape(tensor);
+  saved.view.data = tensor.const_data_ptr();
+  saved.view.device = to_device(tensor.device());
+  saved.identity = storage_identity(tensor);
+  saved.version = memory_version(tensor);
+}
+
+/// Whatever is known of elements holds for pairs of them.
+void describe_pairs(SavedTensor& saved, DType part) {
+  saved.view.dtype = part;
+  saved.view.shape = with_pairs(saved.view.shape);
+  saved.facts.row_elems *= 2;
+  saved.facts.meets_elems *= 2;
+}
+
+/// On the CPU, torch's loops stop the gradient at a NaN in a whole vector, and let it pass at one behind the last.
+bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
+  return tensor.is_cpu() && op.row != nullptr && op.row->is_torn_at_nan;
+}
+
+/// Its indices may be negative, or nothing but themselves says how large they are.
+bool is_bound_by_values(const OperatorInfo& op, const SavedTensor& saved) {
+  const bool is_index = saved.view.dtype == DType::i64 || saved.view.dtype == DType::i32;
+  return is_index && op.row != nullptr && op.row->bound_by_values && saved.facts.index_bound == 0;
+}
+
+/// The least bound that takes no more bits; 0 if one is negative. A GPU would have to be waited for: 0.
+std::int64_t bound_of(const at::Tensor& indices) {
+  if (!indices.is_cpu() || indices.numel() == 0) return 0;
+  const at::NoGradGuard no_graph;
+  const Unheard unheard;
+  const auto [least, greatest] = indices.aminmax();
+  if (least.item<std::int64_t>() < 0 || greatest.item<std::int64_t>() >= Index{}.bound) return 0;
+  return std::int64_t{1} << index_bits(greatest.item<std::int64_t>() + 1);
+}
+
+bool has_nan(const at::Tensor& tensor) {
+  const at::NoGradGuard no_graph;
+  const Unheard unheard;
+  return tensor.numel() > 0 && std::isnan(tensor.max().item<float>());  // the greatest of a NaN and anything is NaN
+}
+
+}  // namespace
+
+SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, const Place& place,
+                                  const PackHelp& help) const {
+  SavedTensor saved;
+  saved.facts = saver.facts;
+  saved.facts.after_model = place.is_in_loss;
+  saved.view.dtype = to_dtype(tensor.scalar_type()).value_or(DType::u8);
+  saved.role_reason = unsupported_reason(tensor, place.group->use);
+  if (!saved.role_reason.empty()) {
+    saved.role = Role::unsupported;
+    if (tensor.has_storage()) saved.bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
+    if (is_plain_memory(tensor)) describe_memory(tensor, saved);
+    return saved;
+  }
+  saved.view.shape = to_shape(tensor);
+  saved.role_reason = parameter_reason(tensor, parameters, place.group->weight_slot);
+  if (!saved.role_reason.empty()) {
+    saved.role = Role::parameter;
+    if (is_computed(tensor, parameters)) {
+      saved.bytes = tensor.nbytes();
+      describe_memory(tensor, saved);
+    }
+    return saved;
+  }
+  describe_memory(tensor, saved);
+  if (tensor.is_complex()) describe_pairs(saved, *part_dtype(tensor.scalar_type()));
+  saved.is_input = is_input(tensor);
+  saved.source = cast_source(tensor, help.cast_from);
+  if (is_torn_at_nan(*saver.op, tensor) && has_nan(tensor)) saved.facts.asks_one_bit = false;
+  if (is_bound_by_values(*saver.op, saved)) saved.facts.index_bound = bound_of(tensor);
+  saved.samples = samples->batch(tensor.device());
+  return saved;
+}
+
+}  // namespace actzip::torch
