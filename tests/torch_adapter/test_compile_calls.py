@@ -185,6 +185,28 @@ def test_compiled_autograd(guard):
             loss.backward()
 
 
+def test_sites_of_graphs_that_run_again():
+    """Known by their names, counted anew in each step; and what they are saved for is said by whoever runs."""
+    session = actzip.CompiledSession(seed=3)
+
+    def run(*uses):
+        lines = ("\t".join(("up", "addmm", "mat1", use, "as is", "copy", "policy", "f32", "4x4", "64", "64", ""))
+                 for use in uses)
+        torch.ops.actzip.begin(session.key, "\n".join(lines), torch.device("cpu"))
+
+    def kept():
+        return [(site.site, site.use) for site in session.report().sites]
+
+    for _ in range(2):
+        session.run(lambda: [run("linear_input"), run("linear_input", "unknown")])
+        assert kept() == [("up: addmm.mat1", "linear_input"), ("up: addmm.mat1 #1", "linear_input"),
+                          ("up: addmm.mat1 #2", "unknown")]
+    session.run(run, "unknown")
+    assert kept() == [("up: addmm.mat1", "unknown")]
+    session.run(run, "linear_input")
+    assert kept() == [("up: addmm.mat1", "linear_input")]
+
+
 def test_evaluation_is_no_step():
     model, batch = make(MLP)
     forward = graphs_alone(model)

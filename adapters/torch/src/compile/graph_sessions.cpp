@@ -16,15 +16,6 @@ namespace actzip::torch {
 
 namespace {
 
-constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15ULL;
-
-/// So that sessions with neighbouring seeds share no signs.
-std::uint64_t spread_seed(std::uint64_t x) {
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31U);
-}
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -95,9 +86,9 @@ GraphSite parse_graph_site(std::string_view line) {
 }
 
 /// Parsed once for each text; never forgotten, because reports refer to their reasons.
-const std::vector<GraphSite>& graph_sites(const std::string& text) {
+const std::vector<GraphSite>& graph_sites(std::string_view text) {
   static auto* mutex = new std::mutex;
-  static auto* known = new std::unordered_map<std::string, std::vector<GraphSite>>;
+  static auto* known = new ByText<std::vector<GraphSite>>;
   const std::lock_guard lock(*mutex);
   if (const auto found = known->find(text); found != known->end()) return found->second;
   return known->emplace(text, parse_graph_sites(text)).first->second;
@@ -122,7 +113,7 @@ void GraphSession::begin_step() {
   const std::lock_guard lock(mutex_);
   has_begun_ = true;
   backward_seen_ = backwards_of_graphs();
-  repetitions_.clear();
+  for (Name& name : names_) name.repetitions = 0;
   session_.begin_step();
 }
 
@@ -132,13 +123,12 @@ bool GraphSession::begins_step() {
   return !has_begun_ || (!is_in_backward() && backwards_of_graphs() != backward_seen_);
 }
 
-at::Tensor GraphSession::begin_graph(const std::string& text, c10::Device device) {
+at::Tensor GraphSession::begin_graph(std::string_view text, c10::Device device) {
   const std::vector<GraphSite>& lines = graph_sites(text);
   if (begins_step()) begin_step();
-  RunningGraph graph{.session = shared_from_this(), .lines = &lines};
-  for (const GraphSite& site : lines) {
-    graph.sites.push_back(next_site(site));
-    note(graph.sites.back(), site, site.shape, site.before, site.after);
+  RunningGraph graph{.session = shared_from_this(), .lines = &lines, .sites = next_sites(lines)};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    note(graph.sites[i], lines[i], lines[i].shape, lines[i].before, lines[i].after);
   }
   at::Tensor seeds = next_seeds(std::max<std::int64_t>(1, static_cast<std::int64_t>(lines.size())), device);
   graph.seeds = seeds.const_data_ptr();
@@ -157,10 +147,37 @@ void GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std
 }
 
 /// Blocks that share a graph save at sites of one name, so they are told apart by their order.
-SiteId GraphSession::next_site(const GraphSite& site) {
-  const std::string name = site.module + ": " + site.op + '.' + site.slot;
+std::vector<SiteId> GraphSession::next_sites(const std::vector<GraphSite>& lines) {
   const std::lock_guard lock(mutex_);
-  return session_.site({site.module, site.op, site.slot, repetitions_[name]++, site.use});
+  std::vector<SiteId> sites;
+  sites.reserve(lines.size());
+  const std::vector<std::size_t>& numbers = names_of(lines);
+  for (std::size_t i = 0; i < lines.size(); ++i) sites.push_back(next_site(names_[numbers[i]], lines[i]));
+  return sites;
+}
+
+/// Requires the mutex. Texts are built when a graph runs for the first time, not in every step.
+const std::vector<std::size_t>& GraphSession::names_of(const std::vector<GraphSite>& lines) {
+  const auto [entry, is_new] = names_of_graph_.try_emplace(&lines);
+  if (!is_new && entry->second.size() == lines.size()) return entry->second;
+  entry->second.clear();
+  for (const GraphSite& line : lines) {
+    const auto [number, is_new_name] =
+        name_numbers_.try_emplace(line.module + ": " + line.op + '.' + line.slot, names_.size());
+    if (is_new_name) names_.emplace_back();
+    entry->second.push_back(number->second);
+  }
+  return entry->second;
+}
+
+/// Requires the mutex. The core's site has the use of whoever saves there now.
+SiteId GraphSession::next_site(Name& name, const GraphSite& line) {
+  const auto ordinal = static_cast<std::size_t>(name.repetitions++);
+  if (ordinal < name.sites.size() && name.sites[ordinal].second == line.use) return name.sites[ordinal].first;
+  const SiteId site = session_.site({line.module, line.op, line.slot, static_cast<int>(ordinal), line.use});
+  if (ordinal >= name.sites.size()) name.sites.resize(ordinal + 1);
+  name.sites[ordinal] = {site, line.use};
+  return site;
 }
 
 void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, std::size_t before, std::size_t after) {
@@ -182,7 +199,7 @@ at::Tensor& GraphSession::counter(c10::Device device) {
   at::Tensor& counter = counters_[key_of(device)];
   if (!counter.defined()) {
     counter = at::zeros({1}, at::TensorOptions(device).dtype(at::kLong));
-    counter.fill_(static_cast<std::int64_t>(spread_seed(seed_ * 0xD1342543DE82EF95ULL)));
+    counter.fill_(static_cast<std::int64_t>(spread_seed(seed_start(seed_))));
   }
   return counter;
 }

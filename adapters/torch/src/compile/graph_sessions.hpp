@@ -6,7 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +20,13 @@
 #include "actzip/session.hpp"
 
 namespace actzip::torch {
+
+/// Found by texts that nobody copies for it.
+struct TextHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
+template <class Value>
+using ByText = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
 
 /// One line of a graph's text: what is saved, and what is kept of it.
 struct GraphSite {
@@ -48,7 +57,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   void begin_step();
 
   /// A graph begins to run, with the text of what it saves: gives a seed for each line, on its device.
-  at::Tensor begin_graph(const std::string& text, c10::Device device);
+  at::Tensor begin_graph(std::string_view text, c10::Device device);
 
   /// The tensor of a line of the graph that runs on this thread was encoded; its shape may be another than before.
   void note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes);
@@ -61,7 +70,14 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
 
  private:
   bool begins_step();
-  SiteId next_site(const GraphSite& site);
+  /// What lines of graphs are called, and the sites that this was in one step.
+  struct Name {
+    int repetitions = 0;  ///< in this step
+    std::vector<std::pair<SiteId, Use>> sites = {};
+  };
+  std::vector<SiteId> next_sites(const std::vector<GraphSite>& lines);
+  const std::vector<std::size_t>& names_of(const std::vector<GraphSite>& lines);
+  SiteId next_site(Name& name, const GraphSite& line);
   void note(SiteId id, const GraphSite& site, const Shape& shape, std::size_t before, std::size_t after);
   at::Tensor next_seeds(std::int64_t count, c10::Device device);
   at::Tensor& counter(c10::Device device);
@@ -72,8 +88,10 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   std::mutex mutex_;  ///< of everything below
   bool has_begun_ = false;
   std::uint64_t backward_seen_ = 0;
-  std::unordered_map<std::string, int> repetitions_;  ///< of a site in this step
-  std::unordered_map<int, at::Tensor> counters_;      ///< by device; of the CPU under -1
+  std::vector<Name> names_;
+  std::unordered_map<std::string, std::size_t> name_numbers_;
+  std::unordered_map<const std::vector<GraphSite>*, std::vector<std::size_t>> names_of_graph_;  ///< by line
+  std::unordered_map<int, at::Tensor> counters_;  ///< by device; of the CPU under -1
 };
 
 /// The one that serves graphs of these options outside of all calls of a model. Replaces the one before.
