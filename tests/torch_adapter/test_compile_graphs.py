@@ -1,9 +1,12 @@
 """What compiled graphs keep, in all the ways in which graphs come about. Nothing is generated here: see test_compile.py."""
 
+import threading
+
 import actzip
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.nn.modules.module as torch_modules
 from compile_cases import (GPT, MLP, ResNet, Block, cosine, error, flat, gradient, graphs_alone, make, mean_error,
                            mean_square)
 from torch import nn
@@ -256,6 +259,49 @@ def test_eager_code_in_the_same_step():
     assert {site.module for site in session.report().sites if site.kind == "encoded"} >= {"up", "down"}
     assert {site.module for site in graphs.report().sites if site.kind == "encoded"} >= {"up", "down"}
     assert not [site for site in session.report().sites if "Compiled" in site.op]
+
+
+def test_a_scope_of_another_thread_keeps_its_names():
+    """It watches its modules while a compiled model runs inside of a scope here, and ends meanwhile."""
+    inside, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    class Waits(nn.Module):
+        def forward(self, x):
+            inside.set()
+            assert go_on.wait(60)
+            return x
+
+    other = nn.Sequential(Waits(), MLP())
+    names = []
+
+    def run_other():
+        try:
+            with actzip.Session(other, guard=False) as session:
+                output = other(MLP.batch())
+            mean_square(output).backward()
+            names.extend(site.site for site in session.report().sites if site.kind == "encoded")
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run_other)
+    model, batch = make(MLP)
+    forward = graphs_alone(model)
+
+    def meanwhile(x):
+        go_on.set()
+        assert done.wait(60)
+        return forward(x)
+
+    exact = gradient(model, model, batch)
+    thread.start()
+    assert inside.wait(60)
+    assert 0 < error(gradient(model, forward, batch), exact) < 0.05  # compiled, whole, while the other one watches
+    with actzip.Session(model):
+        actzip.compiled_session().run(meanwhile, batch)
+        assert list(torch_modules._global_forward_hooks) == ["actzip"]
+    thread.join()
+    assert names and all(name.startswith(("1.", "1: ")) for name in names)
+    assert not torch_modules._global_forward_pre_hooks and not torch_modules._global_forward_hooks
 
 
 def test_derived_instead_of_kept():

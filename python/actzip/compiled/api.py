@@ -13,7 +13,7 @@ import torch
 from .. import _C
 from ..options import canonical, check
 from ..report import Report
-from .scopes import outside_of_scopes
+from .scopes import let_hooks_be_traced, outside_of_scopes
 
 #: What a session takes, and graphs cannot: bits that change from step to step would be other graphs.
 _NOT_COMPILED = {
@@ -42,6 +42,7 @@ class CompiledSession:
         self.key = _options_text(self.options)
         from .partitioner import make_core
 
+        let_hooks_be_traced()
         self._graphs = _C.GraphSession(self.key, make_core(self.key), self.options["seed"])
         if self.key not in _served:  # by a copy of the model, for instance, which has no session of its own
             _served.add(self.key)
