@@ -5,9 +5,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+
+from .torch_parts import run_and_save_rng_state, run_with_rng_state
 
 #: They give the same elements, perhaps in another order, type or number.
 VIEWS = frozenset({
@@ -45,9 +48,19 @@ def schema_name(node: Node) -> str:
 
 def own_name(node: Node) -> str:
     """Of the operator that it is now, without its library: ``mul``."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.split("::")[-1]
-    return "getitem" if node.target is operator.getitem else getattr(node.target, "__name__", str(node.target))
+    target, _ = operator_of(node)
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.split("::")[-1]
+    return "getitem" if target is operator.getitem else getattr(target, "__name__", str(target))
+
+
+def operator_of(node: Node) -> tuple[Any, tuple]:
+    """What it calls, and with what: where a generator's state is noted or set back around a call, that call."""
+    if node.target is run_and_save_rng_state:
+        return node.args[0], node.args[1:]
+    if node.target is run_with_rng_state:
+        return node.args[1], node.args[2:]
+    return node.target, node.args
 
 
 def is_decomposed(node: Node) -> bool:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import warnings
 
 import torch
 from torch.fx import Graph, Node
 
 from .. import _C
+from .attention import AttentionAgain
 from .interface import Interface, UnknownShape
 from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_tensor, is_view, module_of, own_name,
-                    schema_name, shape_hint, size_hint, stride_hint, without_aliases)
-from .savers import OTHER, RESULT, Readers, Saver
+                    schema_name, shape_hint, size_hint, stride_hint)
+from .savers import Readers, Saver
 
-AGAIN = "actzip_again"
 MOST_DIMENSIONS = 8
 
 
@@ -80,6 +79,7 @@ class Rewrite:
         self._last_input = inputs[-1]
         self._data = depends_on_data(forward, self._fixed)
         self._device = self._main_device()
+        self._attention = AttentionAgain(self._between, self._decide, self._readers)
         self._lines: dict[Node, Line] = {}
         self._made: set[Node] = set()
 
@@ -91,7 +91,9 @@ class Rewrite:
             warnings.warn("actzip: a compiled graph hands over to its backward what is neither a tensor nor a size, and "
                           "is left as it is: nothing of it is compressed", stacklevel=2)
             return False
-        self._run_attention_again()
+        self._attention.run()
+        self._lines = {node: self._line(node, decision, "recomputed")
+                       for node, decision in self._attention.recomputed.items()}
         self._make_masks_in_forward()
         self._hand_over_results()
         chosen = self._choose_all()
@@ -107,59 +109,6 @@ class Rewrite:
     def _readers(self) -> Readers:
         saved = {reader: node for node, reader in self._between.tensors.items()}
         return Readers(self._forward, self._backward, saved, self._fixed)
-
-    # Attention
-
-    def _run_attention_again(self) -> None:
-        """Its result and statistics are made of q, k and v as they are kept, so that their errors cancel."""
-        for gradient in [node for node in self._backward.nodes if own_name(node).startswith("_scaled_dot_product")
-                         and own_name(node).endswith("_backward")]:
-            self._run_again(gradient)
-        self._between.drop_unread()
-
-    def _run_again(self, gradient: Node) -> None:
-        names = [argument.name for argument in gradient.target._schema.arguments]
-        given = {**dict(zip(names, gradient.args)), **gradient.kwargs}
-        readers = self._readers()
-        outputs = {name: without_aliases(readers.forward_of(given[name]))
-                   for name in ("out", "logsumexp") if name in given}
-        if len(outputs) != 2 or any(node is None or node.target is not operator.getitem for node in outputs.values()):
-            return
-        call = outputs["out"].args[0]
-        arguments = self._arguments_again(call, given, readers)
-        if arguments is None or not self._may_run_again(call, outputs["out"]):
-            return
-        with self._backward.inserting_before(gradient):
-            again = self._between.call(self._backward, call.target, arguments[0], f"{AGAIN}_{call.name}", arguments[1])
-            for name, node in outputs.items():
-                part = self._between.call(self._backward, operator.getitem, (again, node.args[1]),
-                                          f"{AGAIN}_{node.name}")
-                gradient.update_arg(names.index(name), part)
-        for name, slot in (("out", "result"), ("logsumexp", "aux0")):
-            decision = self._decide(outputs[name].meta["val"], [self._attention_saver(call, slot)])
-            self._lines[outputs[name]] = self._line(outputs[name], decision, "recomputed")
-
-    @staticmethod
-    def _arguments_again(call: Node, given: dict, readers: Readers) -> tuple[tuple, dict] | None:
-        """The call's arguments as backward has them; None if it has not, or a dropout would have to be drawn again."""
-        names = [argument.name for argument in call.target._schema.arguments]
-        by_name = {**dict(zip(names, call.args)), **call.kwargs}
-        if by_name.get("dropout_p", 0.0) != 0.0:
-            return None
-        in_backward = {readers.forward_of(node): node for node in given.values() if isinstance(node, Node)}
-        mapped = {name: in_backward.get(value) if isinstance(value, Node) else value for name, value in by_name.items()}
-        if any(isinstance(by_name[name], Node) and mapped[name] is None for name in by_name):
-            return None
-        return tuple(mapped[name] for name in names[:len(call.args)]), {name: mapped[name] for name in call.kwargs}
-
-    @staticmethod
-    def _attention_saver(call: Node, slot: str) -> Saver:
-        position = RESULT if slot == "result" else OTHER
-        return Saver(module_of(call), schema_name(call), slot, position, [], [], recomputable=True)
-
-    def _may_run_again(self, call: Node, result: Node) -> bool:
-        decision = self._decide(result.meta["val"], [self._attention_saver(call, "result")])
-        return decision["keep"] == "recomputed"
 
     # Masks
 
@@ -288,6 +237,8 @@ class Rewrite:
             return "on another device than most", "type"
         if 0 in value.stride():
             return "an expanded view", "type"
+        if node in self._attention.exact:
+            return "of attention that cannot run again", "policy"
         if node.meta.get("saved_tensor_with_no_vc_check"):
             return "saved by an autograd function, for what only its author knows", "policy"
         return None
