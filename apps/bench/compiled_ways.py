@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .. import compiled
 from .errors import BenchError
 from .presets import options_of
 
@@ -34,15 +35,27 @@ class CompiledWay:
     def compile(self, model: nn.Module) -> nn.Module:
         """Nothing is compiled before the first step."""
         if self.preset is not None:
-            import actzip
+            return compiled.compile(model, mode=self.mode, **options_of(self.preset))
+        return torch.compile(model, options=self._options())
 
-            return actzip.compile(model, mode=self.mode, **options_of(self.preset))
-        if self.budget == 1:
-            return torch.compile(model, mode=self.mode)
-        from .memory_budget import BudgetPartitioner
+    def compile_in_place(self, model: nn.Module, **options: Any) -> compiled.CompiledSession | None:
+        """The same for whoever calls the model by its old name. Gives the session of its graphs."""
+        options |= options_of(self.preset) if self.preset is not None else {}
+        settings = self._options()
+        session = None
+        if self.preset is not None:
+            session = compiled.compiled_session(**options)
+            settings |= compiled.compile_options(**options)
+        model.compile(options=settings)
+        return session
 
+    def _options(self) -> dict[str, Any]:
         modes = {} if self.mode == "default" else torch._inductor.list_mode_options(self.mode)
-        return torch.compile(model, options={**modes, "custom_partitioner_fn": BudgetPartitioner(self.budget)})
+        if self.budget == 1:
+            return modes
+        from .memory_budget import BudgetPartitioner  # it loads the compiler
+
+        return {**modes, "custom_partitioner_fn": BudgetPartitioner(self.budget)}
 
     def begin_step(self) -> None:
         if self.has_cuda_graphs:
@@ -75,10 +88,8 @@ def check(way: str, device: torch.device) -> None:
                          "max-autotune-no-cudagraphs)")
     if found.preset is None:
         return
-    import actzip
-
     try:
-        actzip.CompiledSession(**options_of(found.preset))
+        compiled.CompiledSession(**options_of(found.preset))
     except (TypeError, ValueError) as error:
         raise BenchError(f"--preset {way}: {error}") from None
 
