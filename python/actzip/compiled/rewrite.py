@@ -46,6 +46,7 @@ class Choice:
 
     line: Line
     segments: torch.types.IntLikeType = 1
+    segments_in_forward: int | Node = 1
 
     @property
     def is_encoded(self) -> bool:
@@ -76,7 +77,7 @@ class Rewrite:
         self._between = Interface(forward, backward, outputs)
         inputs = forward.find_nodes(op="placeholder")
         self._fixed = {inputs[i] for i in fixed if i < len(inputs)}
-        self._last_input = inputs[-1]
+        self._last_input = self._last_size = inputs[-1]
         self._data = depends_on_data(forward, self._fixed)
         self._device = self._main_device()
         self._attention = AttentionAgain(self._between, self._decide, self._readers)
@@ -215,11 +216,14 @@ class Rewrite:
             if segments is None:
                 return self._exactly(node, reader, "its rows are not known before it runs", "type")
         try:
-            for size in (*value.shape, *dense_strides(value)):
+            for size in (*value.shape, *dense_strides(value), segments):
                 self._between.size(size)
+            segments_in_forward = self._between.size_in_forward(segments, self._last_size)
+            if isinstance(segments_in_forward, Node) and segments_in_forward.op != "placeholder":
+                self._last_size = segments_in_forward
         except UnknownShape:
             return self._exactly(node, reader, "backward cannot compute its shape", "type")
-        return Choice(self._line(node, decision, "encoded"), segments)
+        return Choice(self._line(node, decision, "encoded"), segments, segments_in_forward)
 
     def _why_exactly(self, node: Node) -> tuple[str, str] | None:
         """Reason and cause; None if it may be compressed."""
@@ -282,7 +286,7 @@ class Rewrite:
         lines = {**self._lines, **{node: choice.line for node, choice in chosen.items()}}
         in_order = [node for node in self._forward.nodes if node in lines]
         text = "\n".join(str(lines[node]) for node in in_order)
-        with self._forward.inserting_after(self._last_input):
+        with self._forward.inserting_after(self._last_size):
             seeds = self._between.call(self._forward, torch.ops.actzip.begin.default,
                                        (self._options, text, self._device), "actzip_seeds")
         read_seeds = self._between.hand_over(seeds)
@@ -292,10 +296,10 @@ class Rewrite:
         self._backward.eliminate_dead_code()
 
     def _encode(self, node: Node, code: Code) -> None:
-        segments = code.choice.segments
         with self._forward.inserting_after(code.seeds if node.op == "placeholder" else node):
             data = self._between.call(self._forward, torch.ops.actzip.encode.default,
-                                      (node, code.choice.line.codec, segments, code.seeds, code.line),
+                                      (node, code.choice.line.codec, code.choice.segments_in_forward, code.seeds,
+                                       code.line),
                                       f"actzip_{node.name}")
         reader = self._between.tensors[node]
         data_reader = self._between.hand_over(data)
