@@ -218,6 +218,24 @@ def test_evaluation_is_no_step():
     assert session.report().steps == steps and session.report().sites
 
 
+def test_a_model_that_torch_leaves_to_eager_code():
+    class Left(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        @torch.compiler.disable
+        def forward(self, x):
+            return self.layer(x)
+
+    compiled = actzip.compile(Left())
+    with pytest.warns(UserWarning, match="no compiled graph of this model keeps anything for backward"):
+        compiled(torch.randn(64, 64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.randn(64, 64))  # it is said once
+
+
 def test_a_function():
     weight = torch.randn(64, 64, requires_grad=True)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .. import _C
 from ..options import canonical, check
@@ -43,6 +45,7 @@ class CompiledSession:
         from .partitioner import make_core
 
         let_hooks_be_traced()
+        self._was_looked_at = False  # whether it is known that graphs run at all
         self._graphs = _C.GraphSession(self.key, make_core(self.key), self.options["seed"])
         if self.key not in _served:  # by a copy of the model, for instance, which has no session of its own
             _served.add(self.key)
@@ -64,10 +67,24 @@ class CompiledSession:
             is_in_backward = torch._C._current_graph_task_id() != -1
             if torch.is_grad_enabled() and before is not self._graphs and not is_in_backward:
                 self._graphs.begin_step()
+            begun = self._graphs.graphs_begun
             with outside_of_scopes():
-                return function(*arguments, **named)
+                result = function(*arguments, **named)
+            self._look(result, self._graphs.graphs_begun > begun)
+            return result
         finally:
             _C.exchange_current_graph_session(before)
+
+    def _look(self, result: Any, has_graphs: bool) -> None:
+        """At the first call that a backward may follow."""
+        if self._was_looked_at or not _has_gradients(result):
+            return
+        self._was_looked_at = True
+        if not has_graphs:
+            warnings.warn("actzip.compile: no compiled graph of this model keeps anything for backward, so nothing is "
+                          "compressed. Either there is nothing to keep, or torch.compile has left it to eager code: "
+                          "TORCH_LOGS=graph_breaks,recompiles says why, and actzip.compress(model) compresses what eager "
+                          "code keeps", stacklevel=4)
 
     def __enter__(self) -> CompiledSession:
         """For programs that have a scope around forward: compiled graphs need none."""
@@ -133,6 +150,11 @@ _sessions: weakref.WeakKeyDictionary[torch.nn.Module, CompiledSession] = weakref
 def session_of_compiled(model: object) -> CompiledSession | None:
     """Of what :func:`compile` gave; None for anything else."""
     return _sessions.get(model) if isinstance(model, torch.nn.Module) else None
+
+
+def _has_gradients(result: Any) -> bool:
+    """Whether a backward may follow."""
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(result))
 
 
 def _graph_options(key: str) -> dict[str, Any]:

@@ -126,6 +126,7 @@ bool GraphSession::begins_step() {
 at::Tensor GraphSession::begin_graph(std::string_view text, c10::Device device) {
   const std::vector<GraphSite>& lines = graph_sites(text);
   if (begins_step()) begin_step();
+  ++graphs_begun_;
   RunningGraph graph{.session = shared_from_this(), .lines = &lines, .sites = next_sites(lines)};
   for (std::size_t i = 0; i < lines.size(); ++i) {
     note(graph.sites[i], lines[i], lines[i].shape, lines[i].before, lines[i].after);

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -65,6 +66,9 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   /// Memory on a device that is written while CUDA graphs are replayed, made before one is captured.
   void prepare(c10::Device device);
 
+  /// How many have begun, ever.
+  [[nodiscard]] std::uint64_t graphs_begun() const { return graphs_begun_; }
+
   [[nodiscard]] Report report() const { return session_.report(); }
   [[nodiscard]] const std::string& options() const { return options_; }
 
@@ -85,6 +89,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   const std::string options_;
   actzip::Session session_;
   const std::uint64_t seed_;
+  std::atomic<std::uint64_t> graphs_begun_ = 0;
   std::mutex mutex_;  ///< of everything below
   bool has_begun_ = false;
   std::uint64_t backward_seen_ = 0;
