@@ -213,6 +213,16 @@ def test_a_reader_that_no_slot_stands_for():
     assert {site.kind for site in sites() if site.module == "" and site.dtype == "f32"} == {"as is"}
 
 
+def test_rules_for_attention():
+    """Its gradient and the call that runs again read at the same sites."""
+    options = {"rules": {"blocks.0: *scaled_dot*.query": "rotated:2", "blocks.0: *scaled_dot*.key": "none"}}
+    model, batch = make(GPT)
+    gradient(model, graphs_alone(model, **options), batch)
+    kept = {site.slot: (site.module, site.codec) for site in sites(**options) if "scaled_dot" in site.op}
+    assert kept["query"] == ("blocks.0", "rotated:2") and kept["key"] == ("blocks.0", "as is")
+    assert kept["value"] == ("blocks.0", "rotated:3")
+
+
 def test_rules_and_codecs():
     options = {"rules": {"norm: *": "none", "use:linear_input": "rotated:4"}}
     model, batch = make(MLP)

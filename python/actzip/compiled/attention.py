@@ -79,7 +79,9 @@ class AttentionAgain:
             arguments = (self._noted_state(call), target, *arguments)
             target = run_with_rng_state
         with self._between.backward.inserting_before(gradient):
-            return self._between.call(self._between.backward, target, arguments, name, named)
+            again = self._between.call(self._between.backward, target, arguments, name, named)
+        again.meta["nn_module_stack"] = call.meta.get("nn_module_stack")  # what it reads is saved at the call's sites
+        return again
 
     def _noted_state(self, call: Node) -> Node:
         """The state of the generator before the call, as backward gets it: the same dropout is drawn from it again."""
