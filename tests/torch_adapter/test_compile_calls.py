@@ -145,6 +145,19 @@ def test_options_that_cannot_be(options, message):
         actzip.compile(nn.Linear(4, 4), **options)
 
 
+def test_plans_that_cannot_be():
+    with pytest.raises(TypeError, match="allowed: an actzip.Session that has made a plan"):
+        actzip.compile_options(plan="layer")
+    with pytest.raises(ValueError, match="has made no plan yet"):
+        actzip.compile_options(plan=actzip.Session(bits=1.5))
+    with pytest.raises(ValueError, match="has made no plan yet"):
+        actzip.compile_options(plan=actzip.Session())
+    with pytest.raises(ValueError, match="change from batch to batch"):
+        actzip.compile_options(plan=actzip.Session(bits=2, adapt="sample+layer"))
+    with pytest.raises(TypeError, match="plan=session beside bits"):
+        actzip.compile_options(plan=actzip.Session(bits=1.5), bits=2)
+
+
 def test_compress_and_attach_around_compiled_models():
     model = nn.Linear(4, 4)
     compiled = actzip.compile(model, bits=3)

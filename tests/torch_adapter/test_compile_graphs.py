@@ -240,6 +240,25 @@ def test_rules_and_codecs():
         assert {site.codec for site in sites(**options) if site.kind == "encoded"} == codecs
 
 
+@pytest.mark.parametrize("model_class", [GPT, ResNet])
+def test_what_a_session_has_planned(model_class):
+    """Sites have the names that they have in eager mode, and keep what the plan has chosen for them."""
+    model, batch = make(model_class)
+    exact = gradient(model, model, batch)
+    session = actzip.Session(model, bits=2.5, interval=2, guard=False)
+    for _ in range(8):
+        expected = gradient(model, model, batch, session)
+    eager = {site.site: site for site in session.report().sites}
+    gradient(model, graphs_alone(model, plan=session), batch)
+    kept = {site.site: site.codec for site in sites(plan=session)}
+    planned = {name: eager[site.kept_by or name].codec for name, site in eager.items() if site.reason == "as planned"}
+    assert len(planned) > 6 and len(set(planned.values())) > 2
+    assert {name: kept[name] for name in planned} == {  # masks are handed over beside values
+        name: codec.removesuffix(":mask") for name, codec in planned.items()}
+    draws = [gradient(model, graphs_alone(model, plan=session), batch) for _ in range(4)]
+    assert mean_error(draws, exact) == pytest.approx(error(expected, exact), rel=0.3)
+
+
 def test_blocks_share_a_graph_and_are_told_apart():
     torch.manual_seed(0)
     blocks = nn.Sequential(*(Block() for _ in range(3)))

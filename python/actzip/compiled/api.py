@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from .. import _C
 from ..options import canonical, check
 from ..report import Report
+from .plans import check_derive, planned_options
 from .scopes import let_hooks_be_traced, outside_of_scopes
 
 #: What a session takes, and graphs cannot: bits that change from step to step would be other graphs.
@@ -23,10 +24,11 @@ _NOT_COMPILED = {
     "max_bits": "rules", "guard": "verify", "dry_run": "verify",
 }
 _DEFAULTS: dict[str, Any] = {
-    "preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "", "derive": False}
+    "preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "", "derive": False,
+    "adapt": "", "max_bits": 0, "plan": ""}
 _HINTS = {
-    "rules": "rules, as in actzip.compile(model, rules={'use:linear_input': 'rotated:4'}); what an eager session has "
-             "planned is in its report",
+    "rules": "rules, as in actzip.compile(model, rules={'use:linear_input': 'rotated:4'}), or plan=session, a session "
+             "that has made a plan",
     "verify": "actzip.verify(model, batch) on the model before it is compiled",
 }
 
@@ -46,7 +48,8 @@ class CompiledSession:
 
         let_hooks_be_traced()
         self._was_looked_at = False  # whether it is known that graphs run at all
-        self._graphs = _C.GraphSession(self.key, make_core(self.key), self.options["seed"])
+        by_plan = {"adapt": "", "bits": None, "max_bits": 0} if self.options["plan"] else {}  # it is made, not followed
+        self._graphs = _C.GraphSession(self.key, make_core({**self.options, **by_plan}), self.options["seed"])
         if self.key not in _served:  # by a copy of the model, for instance, which has no session of its own
             _served.add(self.key)
             _C.set_default_graph_session(self._graphs)
@@ -106,7 +109,8 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
         fullgraph, dynamic, mode, options: of ``torch.compile``; the backend is Inductor.
         session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``,
             ``seed``; and ``derive=True``: of two tensors one of which follows from the other without a product of
-            matrices, such as a norm's result from its input, one is kept. See docs/compile.md.
+            matrices, such as a norm's result from its input, one is kept. Or ``plan``, an eager session that has made a
+            plan: its options hold, and sites keep what it has chosen for them. See docs/compile.md.
 
     The result has its session as ``.session``; :func:`actzip.session_of` gives it, too.
     """
@@ -176,19 +180,21 @@ def _prepare(session: CompiledSession, model: torch.nn.Module) -> None:
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     given = canonical(options)
+    if (plan := given.pop("plan", None)) is not None:
+        return planned_options(plan, given, _DEFAULTS)
     for name in given:
         if name in _NOT_COMPILED:
             raise TypeError(f"actzip.compile: {name}={given[name]!r} is for sessions that are not compiled (allowed: "
                             f"{_HINTS[_NOT_COMPILED[name]]})")
         if name not in _DEFAULTS:
-            raise TypeError(f"actzip.compile: no option {name!r} (allowed: {', '.join(_DEFAULTS)})")
-    derive = given.pop("derive", False)
-    if not isinstance(derive, bool):
-        raise TypeError(f"actzip.compile: derive={derive!r} (allowed: True or False)")
+            allowed = ", ".join(option for option in _DEFAULTS if option not in _NOT_COMPILED)
+            raise TypeError(f"actzip.compile: no option {name!r} (allowed: {allowed})")
+    derive = check_derive(given.pop("derive", False))
     check(given)
     bits = given.get("bits")
     if bits is not None and float(bits) != int(bits):
-        raise ValueError(f"actzip.compile: bits={bits!r} is an average, which a plan spends (allowed: 1, 2, 3, 4 or 8)")
+        raise ValueError(f"actzip.compile: bits={bits!r} is an average, which a plan spends (allowed: 1, 2, 3, 4 or 8; "
+                         "or plan=session, a session of that average that has made a plan)")
     return {**_DEFAULTS, **given, "derive": derive}
 
 

@@ -24,6 +24,9 @@ LINEAR = VIEWS | {"add", "sub", "rsub", "neg", "cat", "sum", "mean", "where", "c
 #: The same beside a number.
 SCALED = frozenset({"mul", "div"})
 
+#: What eager code calls operators that the compiler has given others for.
+EAGER_NAMES = {"aten::_native_batch_norm_legit_functional": "aten::native_batch_norm"}
+
 NAMES = {
     torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.bool: "bool",
     torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
@@ -42,7 +45,7 @@ def schema_name(node: Node) -> str:
     """Of the operator that it was before it was decomposed: ``aten::native_layer_norm``."""
     target = node.meta.get("original_aten") or node.target
     if isinstance(target, torch._ops.OpOverload):
-        return target._schema.name
+        return EAGER_NAMES.get(target._schema.name, target._schema.name)
     return getattr(target, "__name__", str(target))
 
 

@@ -13,6 +13,7 @@ import torch
 
 from .. import _C
 from . import operators  # noqa: F401  (what the compiler has to know of them)
+from .plans import state_of
 from .rewrite import Rewrite
 from .torch_parts import CustomPartitionerFn, functorch_config, min_cut_rematerialization_partition
 
@@ -59,16 +60,18 @@ class Partitioner(CustomPartitionerFn):
         return forward, backward
 
 
-
 @functools.lru_cache(maxsize=16)
 def core_of(options: str) -> _C.Session:
     """A session that decides for graphs; it never keeps anything."""
-    return make_core(options)
-
-
-def make_core(options: str) -> _C.Session:
     given = json.loads(options)
+    core = make_core({**given, "rules": dict(given["rules"])})
+    if given["plan"]:
+        core.load_state(state_of(given["plan"]))
+    return core
+
+
+def make_core(options: dict[str, Any]) -> _C.Session:
     return _C.Session(
-        preset=given["preset"], bits=given["bits"], min_elems=given["min_numel"], seed=given["seed"], dry=False,
-        only=given["only"], rules=[tuple(rule) for rule in given["rules"]], adapt="", interval=0, use_gradient=False,
-        num_samples=0, codec=given["codec"], max_bits=0, guard=False)
+        preset=options["preset"], bits=options["bits"], min_elems=options["min_numel"], seed=options["seed"], dry=False,
+        only=options["only"], rules=list(options["rules"].items()), adapt=options["adapt"], interval=0,
+        use_gradient=False, num_samples=0, codec=options["codec"], max_bits=options["max_bits"], guard=False)
