@@ -109,7 +109,8 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
         fullgraph, dynamic, mode, options: of ``torch.compile``; the backend is Inductor.
         session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``,
             ``seed``; and ``derive=True``: of two tensors one of which follows from the other without a product of
-            matrices, such as a norm's result from its input, one is kept. Or ``plan``, an eager session that has made a
+            matrices, such as a norm's result from its input, one is kept; ``derive="auto"``: where what follows is as
+            good as if it was kept. Or ``plan``, an eager session that has made a
             plan: its options hold, and sites keep what it has chosen for them. See docs/compile.md.
 
     The result has its session as ``.session``; :func:`actzip.session_of` gives it, too.
@@ -189,7 +190,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         if name not in _DEFAULTS:
             allowed = ", ".join(option for option in _DEFAULTS if option not in _NOT_COMPILED)
             raise TypeError(f"actzip.compile: no option {name!r} (allowed: {allowed})")
-    derive = check_derive(given.pop("derive", False))
+    derive = check_derive(given.pop("derive", _DEFAULTS["derive"]))
     check(given)
     bits = given.get("bits")
     if bits is not None and float(bits) != int(bits):

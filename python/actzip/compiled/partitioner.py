@@ -13,9 +13,10 @@ import torch
 
 from .. import _C
 from . import operators  # noqa: F401  (what the compiler has to know of them)
+from .derive import split, split_without_loss
 from .plans import state_of
 from .rewrite import Rewrite
-from .torch_parts import CustomPartitionerFn, functorch_config, min_cut_rematerialization_partition
+from .torch_parts import CustomPartitionerFn
 
 
 @functools.cache
@@ -48,11 +49,16 @@ class Partitioner(CustomPartitionerFn):
     def __call__(
         self, gm: torch.fx.GraphModule, joint_inputs: Sequence[object], **given: Any
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        # Unless it is told otherwise, torch computes nothing again that backward needs in memory as a whole.
-        with functorch_config.patch(ban_recompute_materialized_backward=not json.loads(self.options)["derive"]):
-            forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **given)
-        rewrite = Rewrite(forward.graph, backward.graph, given["num_fwd_outputs"],
-                          given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
+        def rewrite_of(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> Rewrite:
+            return Rewrite(forward.graph, backward.graph, given["num_fwd_outputs"],
+                           given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
+
+        options = json.loads(self.options)
+        if options["derive"] == "auto" and options["preset"] != "exact":  # which computes as torch does
+            forward, backward = split_without_loss(gm, joint_inputs, given, lambda *graphs: rewrite_of(*graphs).choose())
+        else:
+            forward, backward = split(gm, joint_inputs, given, derive=options["derive"] is True)
+        rewrite = rewrite_of(forward, backward)
         if rewrite.run():
             for module in (forward, backward):
                 module.graph.lint()

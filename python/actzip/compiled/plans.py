@@ -34,12 +34,12 @@ def planned_options(session: Any, given: dict[str, Any], defaults: dict[str, Any
     _states[name] = state
     own = {option: session.options[option]
            for option in ("preset", "bits", "min_numel", "rules", "codec", "only", "adapt", "max_bits", "seed")}
-    return {**defaults, **own, **seeds, "derive": check_derive(given.get("derive", False)), "plan": name}
+    return {**defaults, **own, **seeds, "derive": check_derive(given.get("derive", defaults["derive"])), "plan": name}
 
 
-def check_derive(derive: Any) -> bool:
-    if not isinstance(derive, bool):
-        raise TypeError(f"actzip.compile: derive={derive!r} (allowed: True or False)")
+def check_derive(derive: Any) -> bool | str:
+    if not isinstance(derive, bool) and derive != "auto":
+        raise TypeError(f"actzip.compile: derive={derive!r} (allowed: 'auto', True or False)")
     return derive
 
 

@@ -53,6 +53,11 @@ class Choice:
         return self.line.kind == "encoded"
 
     @property
+    def is_asked_for(self) -> bool:
+        """By a rule or a plan, and not by the table."""
+        return self.line.reason in ("a rule of the session", "as planned")
+
+    @property
     def has_plane(self) -> bool:
         return self.line.codec.endswith(":mask")
 
@@ -92,15 +97,22 @@ class Rewrite:
             warnings.warn("actzip: a compiled graph hands over to its backward what is neither a tensor nor a size, and "
                           "is left as it is: nothing of it is compressed", stacklevel=2)
             return False
+        self._encode_all(self._choose_for_all())
+        self._between.close()
+        return True
+
+    def choose(self) -> dict[Node, Choice]:
+        """What would be done, by nodes of forward. The graphs are of no use afterwards."""
+        return self._choose_for_all() if self._between.tensors and self._between.is_plain else {}
+
+    def _choose_for_all(self) -> dict[Node, Choice]:
         self._attention.run()
         self._lines = {node: self._line(node, decision, "recomputed")
                        for node, decision in self._attention.recomputed.items()}
         self._make_masks_in_forward()
         self._hand_over_results()
-        chosen = self._choose_all()
-        self._encode_all(chosen)
-        self._between.close()
-        return True
+        readers = self._readers()
+        return {node: self._choose(node, reader, readers) for node, reader in self._between.tensors.items()}
 
     def _main_device(self) -> torch.device:
         """Seeds are on one device; that of the largest tensor."""
@@ -189,10 +201,6 @@ class Rewrite:
         self._between.drop_unread()
 
     # Choices
-
-    def _choose_all(self) -> dict[Node, Choice]:
-        readers = self._readers()
-        return {node: self._choose(node, reader, readers) for node, reader in self._between.tensors.items()}
 
     def _choose(self, node: Node, reader: Node, readers: Readers) -> Choice:
         value = node.meta["val"]
