@@ -7,10 +7,9 @@ and the time to encode and decode them. But what follows has the noise of what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -33,7 +32,10 @@ def split(graph: GraphModule, inputs: Sequence[object], given: dict[str, Any], *
 
 
 def split_without_loss(graph: GraphModule, inputs: Sequence[object], given: dict[str, Any], choose: Choose) -> Split:
-    """The same, with what comes out no worse computed again, and nothing else: tries both, and marks the rest."""
+    """The same, with what comes out no worse computed again, and nothing else: tries both, and marks the rest.
+
+    If more bytes would be kept in the end, nothing is computed again.
+    """
     kept = {node.name: choice for node, choice in choose(*split(_copy_of(graph), inputs, given, derive=False)).items()}
     forward, backward = split(_copy_of(graph), inputs, given, derive=True)
     origins = _origins(forward.graph, backward.graph)
@@ -42,10 +44,22 @@ def split_without_loss(graph: GraphModule, inputs: Sequence[object], given: dict
             if name not in now and name in origins
             and (choice.is_asked_for or not _is_as_good(choice, *origins[name], now)
                  or _new_bytes(origins[name][0], kept, now) > choice.line.after)}
+    in_the_end = choose(*split(_marked(_copy_of(graph), lost), inputs, given, derive=True))
+    if _bytes(in_the_end.values()) >= _bytes(kept.values()):
+        return split(graph, inputs, given, derive=False)
+    return split(_marked(graph, lost), inputs, given, derive=True)
+
+
+def _marked(graph: GraphModule, names: set[str]) -> GraphModule:
+    """These are kept."""
     for node in graph.graph.nodes:
-        if node.name in lost:
+        if node.name in names:
             base_of(node).meta["recompute"] = CheckpointPolicy.MUST_SAVE
-    return split(graph, inputs, given, derive=True)
+    return graph
+
+
+def _bytes(choices: Iterable[Choice]) -> int:
+    return sum(choice.line.after for choice in choices)
 
 
 def _is_as_good(choice: Choice, sources: set[str], is_linear: bool, kept: dict[str, Choice]) -> bool:
