@@ -231,6 +231,24 @@ def test_evaluation_is_no_step():
     assert session.report().steps == steps and session.report().sites
 
 
+def test_a_step_without_a_graph_leaves_the_report():
+    """As a CUDA graph that is replayed: nothing of ours runs on the host."""
+    model, batch = make(MLP)
+    session, forward = actzip.CompiledSession(), graphs_alone(model)
+    session.run(lambda: gradient(model, forward, batch))
+    before = session.report()
+    session.run(lambda: None)
+    assert session.report() == before and before.sites
+    session.run(lambda: gradient(model, forward, batch))
+    assert session.report().steps == 2 and len(session.report().sites) == len(before.sites)
+
+
+def test_what_is_registered_is_part_of_the_key():
+    before = Partitioner("{}").uuid()
+    actzip.register("actzip_test::of_the_key", x="factor")
+    assert Partitioner("{}").uuid() != before
+
+
 def test_a_model_that_torch_leaves_to_eager_code():
     class Left(nn.Module):
         def __init__(self):

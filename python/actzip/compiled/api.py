@@ -71,6 +71,8 @@ class CompiledSession:
             if torch.is_grad_enabled() and before is not self._graphs and not is_in_backward:
                 self._graphs.begin_step()
             begun = self._graphs.graphs_begun
+            if torch.cuda.is_initialized():  # memory for seeds has to be there before a CUDA graph is captured
+                self._graphs.prepare(torch.device("cuda", torch.cuda.current_device()))
             with outside_of_scopes():
                 result = function(*arguments, **named)
             self._look(result, self._graphs.graphs_begun > begun)
@@ -119,7 +121,6 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     compiled = torch.compile(model, fullgraph=fullgraph, dynamic=dynamic,
                              options={**_mode_options(mode), **(options or {}), **_graph_options(session.key)})
     if isinstance(model, torch.nn.Module):
-        _prepare(session, model)
         forward = compiled.forward
         compiled.forward = functools.wraps(forward)(functools.partial(session.run, forward))
         object.__setattr__(compiled, "session", session)
@@ -171,12 +172,6 @@ def _graph_options(key: str) -> dict[str, Any]:
 
 def _mode_options(mode: str | None) -> dict[str, Any]:
     return torch._inductor.list_mode_options(mode) if mode not in (None, "default") else {}
-
-
-def _prepare(session: CompiledSession, model: torch.nn.Module) -> None:
-    """Memory for seeds has to be there before a CUDA graph is captured."""
-    for device in {parameter.device for parameter in model.parameters() if parameter.is_cuda}:
-        session._graphs.prepare(device)
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .. import _C
+from ..operators import registered
 from . import operators  # noqa: F401  (what the compiler has to know of them)
 from .derive import split, split_without_loss
 from .plans import state_of
@@ -44,7 +45,7 @@ class Partitioner(CustomPartitionerFn):
         return hash(self.options)
 
     def uuid(self) -> tuple:
-        return ("actzip", _C.version, revision(), self.options)
+        return ("actzip", _C.version, revision(), self.options, registered())
 
     def __call__(
         self, gm: torch.fx.GraphModule, joint_inputs: Sequence[object], **given: Any

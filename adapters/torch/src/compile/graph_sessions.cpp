@@ -109,23 +109,27 @@ std::vector<GraphSite> parse_graph_sites(std::string_view text) {
   return sites;
 }
 
+/// Not before a graph runs: while a CUDA graph is replayed none does, and the report stays.
 void GraphSession::begin_step() {
   const std::lock_guard lock(mutex_);
+  is_announced_ = true;
+}
+
+/// What a checkpoint computes again belongs to the step whose backward runs.
+void GraphSession::begin_step_if_due() {
+  const std::lock_guard lock(mutex_);
+  const bool is_after_backward = !is_in_backward() && backwards_of_graphs() != backward_seen_;
+  if (has_begun_ && !is_announced_ && !is_after_backward) return;
+  is_announced_ = false;
   has_begun_ = true;
   backward_seen_ = backwards_of_graphs();
   for (Name& name : names_) name.repetitions = 0;
   session_.begin_step();
 }
 
-/// What a checkpoint computes again belongs to the step whose backward runs.
-bool GraphSession::begins_step() {
-  const std::lock_guard lock(mutex_);
-  return !has_begun_ || (!is_in_backward() && backwards_of_graphs() != backward_seen_);
-}
-
 at::Tensor GraphSession::begin_graph(std::string_view text, c10::Device device) {
   const std::vector<GraphSite>& lines = graph_sites(text);
-  if (begins_step()) begin_step();
+  begin_step_if_due();
   ++graphs_begun_;
   RunningGraph graph{.session = shared_from_this(), .lines = &lines, .sites = next_sites(lines)};
   for (std::size_t i = 0; i < lines.size(); ++i) {

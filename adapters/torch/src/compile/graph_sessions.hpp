@@ -54,7 +54,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   GraphSession(std::string options, actzip::Session session, std::uint64_t seed)
       : options_(std::move(options)), session_(std::move(session)), seed_(seed) {}
 
-  /// Whoever knows where a step begins says so. Else one begins with the first graph after a backward.
+  /// Whoever knows where a step begins says so: the next graph begins it. Else the first graph after a backward does.
   void begin_step();
 
   /// A graph begins to run, with the text of what it saves: gives a seed for each line, on its device.
@@ -73,7 +73,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   [[nodiscard]] const std::string& options() const { return options_; }
 
  private:
-  bool begins_step();
+  void begin_step_if_due();
   /// What lines of graphs are called, and the sites that this was in one step.
   struct Name {
     int repetitions = 0;  ///< in this step
@@ -92,6 +92,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   std::atomic<std::uint64_t> graphs_begun_ = 0;
   std::mutex mutex_;  ///< of everything below
   bool has_begun_ = false;
+  bool is_announced_ = false;  ///< a step, with the next graph
   std::uint64_t backward_seen_ = 0;
   std::vector<Name> names_;
   std::unordered_map<std::string, std::size_t> name_numbers_;
