@@ -34,10 +34,12 @@ class Line:
     before: int
     after: int
     reason: str
+    sizes: tuple[int | Node, ...] = ()  #: in forward, of what is not encoded and changes its shape
 
     def __str__(self) -> str:
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return "\t".join("x".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
+        shape = ("~" if self.sizes else "") + "x".join(map(str, self.shape))
+        return "\t".join(map(str, (self.module, self.op, self.slot, self.use, self.kind, self.codec, self.cause, self.dtype,
+                                   shape, self.before, self.after, self.reason)))
 
 
 @dataclasses.dataclass
@@ -226,9 +228,7 @@ class Rewrite:
         try:
             for size in (*value.shape, *dense_strides(value), segments):
                 self._between.size(size)
-            segments_in_forward = self._between.size_in_forward(segments, self._last_size)
-            if isinstance(segments_in_forward, Node) and segments_in_forward.op != "placeholder":
-                self._last_size = segments_in_forward
+            segments_in_forward = self._size_in_forward(segments)
         except UnknownShape:
             return self._exactly(node, reader, "backward cannot compute its shape", "type")
         return Choice(self._line(node, decision, "encoded"), segments, segments_in_forward)
@@ -293,15 +293,34 @@ class Rewrite:
         """Also where nothing is encoded: the graph tells what it keeps when it runs."""
         lines = {**self._lines, **{node: choice.line for node, choice in chosen.items()}}
         in_order = [node for node in self._forward.nodes if node in lines]
+        for node in in_order:
+            if lines[node].kind != "encoded":
+                lines[node].sizes = self._changing_sizes(node.meta["val"])
+        sizes = [size for node in in_order for size in lines[node].sizes]
         text = "\n".join(str(lines[node]) for node in in_order)
         with self._forward.inserting_after(self._last_size):
             seeds = self._between.call(self._forward, torch.ops.actzip.begin.default,
-                                       (self._options, text, self._device), "actzip_seeds")
+                                       (self._options, text, self._device, sizes), "actzip_seeds")
         read_seeds = self._between.hand_over(seeds)
         for line, node in enumerate(in_order):
             if node in chosen and chosen[node].is_encoded:
                 self._encode(node, Code(chosen[node], seeds, read_seeds, line))
         self._backward.eliminate_dead_code()
+
+    def _changing_sizes(self, value: torch.Tensor) -> tuple[int | Node, ...]:
+        """As forward computes them; none if they stay, or nobody can tell them before they are there."""
+        if all(isinstance(size, int) for size in value.shape) or value.dtype not in NAMES:
+            return ()
+        try:
+            return tuple(self._size_in_forward(size) for size in value.shape)
+        except UnknownShape:
+            return ()
+
+    def _size_in_forward(self, size: torch.types.IntLikeType) -> int | Node:
+        found = self._between.size_in_forward(size, self._last_size)
+        if isinstance(found, Node) and found.op != "placeholder":
+            self._last_size = found
+        return found
 
     def _encode(self, node: Node, code: Code) -> None:
         with self._forward.inserting_after(code.seeds if node.op == "placeholder" else node):

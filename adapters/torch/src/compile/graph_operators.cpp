@@ -64,8 +64,8 @@ DType dtype_of(c10::ScalarType type) {
   return *dtype;
 }
 
-at::Tensor begin(c10::string_view options, c10::string_view sites, at::Device device) {
-  return session_for({options.data(), options.size()})->begin_graph({sites.data(), sites.size()}, device);
+at::Tensor begin(c10::string_view options, c10::string_view sites, at::Device device, at::IntArrayRef sizes) {
+  return session_for({options.data(), options.size()})->begin_graph({sites.data(), sites.size()}, device, sizes);
 }
 
 at::Tensor encode_tensor(const at::Tensor& tensor, c10::string_view codec, std::int64_t segments,
@@ -125,7 +125,7 @@ void register_graph_operators() {
   static const bool registered = [] {
     auto* library = new ::torch::Library(::torch::Library::DEF, "actzip", std::nullopt, __FILE__, __LINE__);
     const std::vector<at::Tag> fixed{at::Tag::needs_fixed_stride_order, at::Tag::pt2_compliant_tag};
-    library->def("begin(str options, str sites, Device device) -> Tensor",
+    library->def("begin(str options, str sites, Device device, SymInt[] sizes=[]) -> Tensor",
                  {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
     library->def("encode(Tensor tensor, str codec, SymInt segments, Tensor seeds, int line) -> Tensor", fixed);
     library->def(

@@ -47,20 +47,24 @@ Number parse_number(std::string_view text) {
   return number;
 }
 
-Shape parse_shape(std::string_view text) {
+Shape dense_shape(c10::IntArrayRef sizes) {
   Shape shape;
-  if (text.empty()) return shape;
-  const auto sizes = split(text, 'x');
-  if (sizes.size() > kMaxRank) refuse("shape", text);
   shape.rank = static_cast<int>(sizes.size());
-  for (std::size_t d = 0; d < sizes.size(); ++d) shape.sizes[d] = parse_number<std::int64_t>(sizes[d]);
   std::int64_t stride = 1;
-  for (int d = shape.rank - 1; d >= 0; --d) {
-    const auto at = static_cast<std::size_t>(d);
-    shape.strides[at] = stride;
-    stride *= shape.sizes[at];
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    shape.sizes[d] = sizes[d];
+    shape.strides[d] = stride;
+    stride *= sizes[d];
   }
   return shape;
+}
+
+Shape parse_shape(std::string_view text) {
+  if (text.empty()) return {};
+  std::vector<std::int64_t> sizes;
+  for (const std::string_view size : split(text, 'x')) sizes.push_back(parse_number<std::int64_t>(size));
+  if (sizes.size() > kMaxRank) refuse("shape", text);
+  return dense_shape(sizes);
 }
 
 GraphSite parse_graph_site(std::string_view line) {
@@ -71,6 +75,7 @@ GraphSite parse_graph_site(std::string_view line) {
   if (fields.size() != kFields) refuse("description of a saved tensor", line);
   const auto use = parse_use(fields[3]);
   if (!use) refuse("use", fields[3]);
+  const bool is_resized = fields[8].starts_with('~');
   return {.module = std::string(fields[0]),
           .op = std::string(fields[1]),
           .slot = std::string(fields[2]),
@@ -79,7 +84,8 @@ GraphSite parse_graph_site(std::string_view line) {
           .spec = parse_spec(fields[5]),
           .cause = parse_value<Cause>(fields[6], kCauses, "cause"),
           .dtype = parse_dtype(std::string(fields[7])),
-          .shape = parse_shape(fields[8]),
+          .shape = parse_shape(is_resized ? fields[8].substr(1) : fields[8]),
+          .is_resized = is_resized,
           .before = parse_number<std::size_t>(fields[9]),
           .after = parse_number<std::size_t>(fields[10]),
           .reason = std::string(fields[11])};
@@ -127,13 +133,19 @@ void GraphSession::begin_step_if_due() {
   session_.begin_step();
 }
 
-at::Tensor GraphSession::begin_graph(std::string_view text, c10::Device device) {
+at::Tensor GraphSession::begin_graph(std::string_view text, c10::Device device, c10::IntArrayRef sizes) {
   const std::vector<GraphSite>& lines = graph_sites(text);
   begin_step_if_due();
   ++graphs_begun_;
   RunningGraph graph{.session = shared_from_this(), .lines = &lines, .sites = next_sites(lines)};
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    note(graph.sites[i], lines[i], lines[i].shape, lines[i].before, lines[i].after);
+    const auto rank = static_cast<std::size_t>(lines[i].shape.rank);
+    if (lines[i].is_resized && sizes.size() >= rank) {
+      note_resized(graph.sites[i], lines[i], sizes.slice(0, rank));
+      sizes = sizes.slice(rank);
+    } else {
+      note(graph.sites[i], lines[i], lines[i].shape, lines[i].before, lines[i].after);
+    }
   }
   at::Tensor seeds = next_seeds(std::max<std::int64_t>(1, static_cast<std::int64_t>(lines.size())), device);
   graph.seeds = seeds.const_data_ptr();
@@ -192,6 +204,13 @@ void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, st
   saved.bytes = before;
   session_.note(id, saved,
                 {.kind = site.kind, .spec = site.spec, .bytes = after, .reason = site.reason, .cause = site.cause});
+}
+
+/// Of what is not encoded: it is kept whole, or not at all.
+void GraphSession::note_resized(SiteId id, const GraphSite& site, c10::IntArrayRef sizes) {
+  const Shape shape = dense_shape(sizes);
+  const auto bytes = static_cast<std::size_t>(unique_elems(shape)) * dtype_bytes(site.dtype);
+  note(id, site, shape, site.before == 0 ? 0 : bytes, site.after == 0 ? 0 : bytes);
 }
 
 void GraphSession::prepare(c10::Device device) {

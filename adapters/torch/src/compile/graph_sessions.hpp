@@ -39,13 +39,15 @@ struct GraphSite {
   CodecSpec spec = Copy{};
   Cause cause = Cause::none;
   DType dtype = DType::f32;
-  Shape shape;             ///< when it was compiled, as are the bytes
-  std::size_t before = 0;  ///< 0 if torch would not keep it
+  Shape shape;              ///< when it was compiled, as are the bytes
+  bool is_resized = false;  ///< its sizes come with each run
+  std::size_t before = 0;   ///< 0 if torch would not keep it
   std::size_t after = 0;
   std::string reason;
 };
 
-/// Fields are separated by tabs, in the order above. Throws Error(invalid_state) for another text.
+/// Fields are separated by tabs, in the order above; the shape of what is resized begins with '~'. Throws
+/// Error(invalid_state) for another text.
 std::vector<GraphSite> parse_graph_sites(std::string_view text);
 
 /// Counts steps and repetitions for a session whose tensors are kept by graphs.
@@ -57,8 +59,9 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   /// Whoever knows where a step begins says so: the next graph begins it. Else the first graph after a backward does.
   void begin_step();
 
-  /// A graph begins to run, with the text of what it saves: gives a seed for each line, on its device.
-  at::Tensor begin_graph(std::string_view text, c10::Device device);
+  /// A graph begins to run, with the text of what it saves: gives a seed for each line, on its device. `sizes` are
+  /// those of the lines that are resized, one after another.
+  at::Tensor begin_graph(std::string_view text, c10::Device device, c10::IntArrayRef sizes);
 
   /// The tensor of a line of the graph that runs on this thread was encoded; its shape may be another than before.
   void note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes);
@@ -83,6 +86,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   const std::vector<std::size_t>& names_of(const std::vector<GraphSite>& lines);
   SiteId next_site(Name& name, const GraphSite& line);
   void note(SiteId id, const GraphSite& site, const Shape& shape, std::size_t before, std::size_t after);
+  void note_resized(SiteId id, const GraphSite& site, c10::IntArrayRef sizes);
   at::Tensor next_seeds(std::int64_t count, c10::Device device);
   at::Tensor& counter(c10::Device device);
 
