@@ -15,10 +15,13 @@ from .errors import BenchError
 
 @dataclasses.dataclass
 class Row:
-    """One way to make a step of one model. Ratios compare with the plain step of the same run, and with no other."""
+    """One way to make a step of one model.
+
+    Ratios and cosine compare with the plain step of the same run, or with what torch.compile alone gave in that run.
+    """
 
     model: str
-    preset: str  #: or plain, checkpointing, save_on_cpu
+    preset: str  #: or plain, checkpointing, save_on_cpu, compiled
     dtype: str
     batch: int
     device: str
@@ -26,16 +29,18 @@ class Row:
     step_ms: float | None = None  #: median
     held_bytes: int | None = None
     peak_bytes: int | None = None
-    speed_ratio: float | None = None  #: above 1 is faster than plain
-    held_ratio: float | None = None  #: above 1 is smaller than plain
+    speed_ratio: float | None = None  #: above 1 is faster
+    held_ratio: float | None = None  #: above 1 is smaller
     peak_ratio: float | None = None
-    cosine: float | None = None  #: of the gradient with plain's
+    cosine: float | None = None  #: of the gradient with that one's
     repeats: int = 0
     note: str = ""  #: why there are no figures
     plain: dict[str, float | None] | None = None  #: the figures that the ratios compare with
     profile: dict[str, Any] | None = None
+    against: str = "plain"  #: the way that they compare with
 
     def compare(self, plain: Row) -> None:
+        self.against = plain.preset
         self.plain = {name: getattr(plain, name) for name in ("step_ms", "held_bytes", "peak_bytes")}
         self.speed_ratio = ratio(plain.step_ms, self.step_ms)
         self.held_ratio = ratio(plain.held_bytes, self.held_bytes)

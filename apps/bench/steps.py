@@ -1,4 +1,4 @@
-"""One training step in several ways: plain, compressed, checkpointed, offloaded; and what it costs."""
+"""One training step in several ways: plain, compressed, checkpointed, offloaded, compiled; and what it costs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ..session import Session
+from . import compiled_ways
 from .errors import BenchError
 from .models import ModelSpec
 from .presets import begin, converts
@@ -51,7 +52,7 @@ class Bench:
 
     def forward(self, scope: AbstractContextManager, model: nn.Module | None = None) -> torch.Tensor:
         with torch.autocast(self.device.type, self.spec.autocast, enabled=self.spec.autocast is not None), scope:
-            return self.spec.loss(model or self.model, *self.data)
+            return self.spec.loss(self.model if model is None else model, *self.data)
 
     def step(self, scope: AbstractContextManager, model: nn.Module | None = None) -> None:
         self.model.zero_grad(set_to_none=True)
@@ -75,13 +76,16 @@ class Variant:
 
     def __init__(self, name: str, bench: Bench) -> None:
         self.name, self.bench = name, bench
-        self.model = bench.twin() if converts(name) else bench.model
+        self.compiled = compiled_ways.parse(name)
+        self.model = bench.twin() if converts(name) or self.compiled else bench.model
         self.session: Session | None = None
-        if name not in (PLAIN, CHECKPOINTING, OFFLOADING):
+        if self.compiled:
+            self.model = self.compiled.compile(self.model)
+        elif name not in (PLAIN, CHECKPOINTING, OFFLOADING):
             self.session, self._scope = begin(self.model, name)
 
     def scope(self) -> AbstractContextManager:
-        if self.name == PLAIN:
+        if self.name == PLAIN or self.compiled:
             return nullcontext()
         if self.name == CHECKPOINTING:
             return checkpointed(self.bench.spec.blocks(self.bench.model))
@@ -90,13 +94,17 @@ class Variant:
         return self._scope
 
     def step(self) -> None:
+        self._begin_step()
         self.bench.step(self.scope(), self.model)
 
     def gradients(self) -> list[torch.Tensor]:
+        self._begin_step()
         return self.bench.gradients(self.scope(), self.model)
 
     def memory(self) -> Memory:
         """Makes a step. Sessions learn in their first two: ask in the third."""
+        if self.compiled and self.compiled.has_cuda_graphs:  # they keep their memory from step to step
+            return Memory()
         if self.bench.device.type != "cuda":
             return Memory(held=self._reported())
         device, model = self.bench.device, self.bench.model
@@ -109,10 +117,17 @@ class Variant:
         loss.backward()
         return Memory(held, torch.cuda.max_memory_allocated(device) - before)
 
+    def _begin_step(self) -> None:
+        if self.compiled:
+            self.compiled.begin_step()
+
     def _reported(self) -> int | None:
-        """Without an allocator to ask: what sessions count. They know nothing of the other ways."""
+        """Without an allocator to ask: what sessions count, or autograd. They know nothing of the other ways."""
         if self.name in (CHECKPOINTING, OFFLOADING):
             return None
+        if self.compiled:
+            self.bench.model.zero_grad(set_to_none=True)
+            return compiled_ways.saved_bytes(self.bench.model, lambda: self.bench.forward(self.scope(), self.model))
         if self.session is not None and self._scope is self.session:
             self.step()
             return self.session.report().bytes_after
@@ -124,9 +139,10 @@ class Variant:
     def _weight_casts(self) -> int:
         """Bytes of the 16-bit copies of weights that autocast makes and backward holds: they are no activations.
 
-        Those are the matrices and filters. Checkpointing makes them again for its blocks; offloading moves them.
+        Those are the matrices and filters. Checkpointing makes them again for its blocks; offloading moves them. What a
+        compiled graph does with them is its own affair, and counts as it is.
         """
-        if self.bench.spec.autocast is None or self.name == OFFLOADING:
+        if self.bench.spec.autocast is None or self.name == OFFLOADING or self.compiled:
             return 0
         model = self.bench.model
         again = self.bench.spec.blocks(model) if self.name == CHECKPOINTING else ()

@@ -1,4 +1,4 @@
-"""Time and memory of a training step: plain PyTorch, compressed, checkpointed, offloaded.
+"""Time and memory of a training step: plain PyTorch, compressed, checkpointed, offloaded, compiled.
 
 A step is forward and backward; the optimizer, the same for all, is left out. All ways are measured in one process, in
 turns, so that a change of clocks hits all of them. Precision of products is torch's default (TF32 as torch has it).
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from . import devices, machine, models, results, step_profile
+from . import compiled_ways, devices, machine, models, results, step_profile
+from .compiled_ways import COMPILED, COMPRESSED
 from .errors import BenchError
 from .presets import LAYERS, LAYERS_IN_SCOPE, converts
 from .presets import check as check_preset
@@ -37,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--convert", action="store_true",
                         help="also each preset with converted layers (convert:P), and with a scope around them for the "
                              "rest (convert+scope:P); both may be given to --preset as well")
+    parser.add_argument("--compile", action="store_true",
+                        help="also torch.compile alone (compiled), with half of its memory (compiled,budget=0.5), and "
+                             "each preset compiled (compile:P); the last two compare with the first. compile:P and "
+                             "compiled may be given to --preset as well")
+    parser.add_argument("--mode", default="default", metavar="MODE", choices=list(compiled_ways.MODES),
+                        help="of torch.compile, for --compile: %(choices)s. reduce-overhead and max-autotune run CUDA "
+                             "graphs: they need a GPU, and have no figures of memory, which graphs keep from step to step")
     parser.add_argument("--baselines", action="store_true", help="also checkpointing of each block, and save_on_cpu")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="times that each way takes its turn (7)")
     parser.add_argument("--batch", type=int, metavar="N", help="images, sequences or nodes instead of the model's own")
@@ -49,9 +57,10 @@ def run(options: argparse.Namespace) -> int:
     device = devices.chosen(options.device)
     presets = list(dict.fromkeys(options.preset or ["default"]))
     if options.convert:
-        presets += [kind + preset for preset in presets for kind in (LAYERS, LAYERS_IN_SCOPE) if not converts(preset)]
+        presets += [kind + preset for preset in presets for kind in (LAYERS, LAYERS_IN_SCOPE) if is_scope(preset)]
+    presets += compiled(options, presets)
     specs = {name: models.named(name) for name in options.model}
-    check(options, presets)
+    check(options, presets, device)
     facts, run_id = machine.describe(device), results.new_run()
     print(machine.heading(facts))
     ways = [PLAIN, *presets] + [CHECKPOINTING, OFFLOADING] * options.baselines
@@ -62,11 +71,27 @@ def run(options: argparse.Namespace) -> int:
             comparison.profile()
         rows = list(comparison.rows.values())
         del comparison
+        torch.compiler.reset()
         free_memory()
         if options.json:
             results.train_file(options.json).merge(run_id, facts, rows)
         show(rows)
     return 0
+
+
+def is_scope(preset: str) -> bool:
+    return not converts(preset) and compiled_ways.parse(preset) is None
+
+
+def compiled(options: argparse.Namespace, presets: Sequence[str]) -> list[str]:
+    """What --compile and --mode ask for."""
+    if not options.compile:
+        if options.mode != "default":
+            raise BenchError(f"--mode {options.mode} (allowed: with --compile)")
+        return []
+    ways = [COMPILED, f"{COMPILED},budget=0.5", *(COMPRESSED + preset for preset in presets if is_scope(preset))]
+    ways = [compiled_ways.with_mode(way, options.mode) for way in ways]
+    return [way for way in ways if way not in presets]
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -78,13 +103,16 @@ def show(rows: Sequence[Row]) -> None:
     sys.stdout.flush()  # the next model may fail
 
 
-def check(options: argparse.Namespace, presets: Sequence[str]) -> None:
+def check(options: argparse.Namespace, presets: Sequence[str], device: torch.device) -> None:
     """What can be refused is refused before anything takes time."""
     for name, value in (("--repeats", options.repeats), ("--batch", options.batch)):
         if value is not None and value < 1:
             raise BenchError(f"{name} {value} (allowed: 1 or more)")
     for preset in presets:
-        check_preset(preset)
+        if compiled_ways.parse(preset):
+            compiled_ways.check(preset, device)
+        else:
+            check_preset(preset)
     if options.json:
         results.train_file(options.json).read()
 
@@ -98,7 +126,7 @@ class Comparison:
         self.rows = {way: Row(name, way, bench.spec.dtype, bench.batch, device, run_id) for way in ways}
 
     def measure(self, repeats: int) -> None:
-        exact: list[torch.Tensor] = []
+        exact: dict[str, list[torch.Tensor]] = {}
         seconds = {way: self._warm_up(way, exact) for way in self.variants}
         exact.clear()
         free_memory()
@@ -111,8 +139,16 @@ class Comparison:
         for way, row in self.rows.items():
             if not row.note:
                 row.step_ms, row.repeats = 1e3 * statistics.median(times[way]), len(times[way])
-        for row in self.rows.values():
-            row.compare(self.rows[PLAIN])
+        for way, row in self.rows.items():
+            row.compare(self.rows[self._reference(way)])
+
+    def _reference(self, way: str) -> str:
+        """Compiled ways compare with torch.compile alone, in the same mode if that was measured."""
+        found = compiled_ways.parse(way)
+        if found is None:
+            return PLAIN
+        alone = (compiled_ways.with_mode(COMPILED, found.mode), COMPILED)
+        return next((other for other in alone if other in self.rows and other != way), PLAIN)
 
     def profile(self) -> None:
         for way in self._alive():
@@ -120,9 +156,10 @@ class Comparison:
                 self._say(f"profile of {way}")
                 self.rows[way].profile = step_profile.measure(self.variants[way], self.rows[way].step_ms)
 
-    def _warm_up(self, way: str, exact: list[torch.Tensor]) -> float:
-        """Memory, gradient, and about how long a step takes. `exact` becomes the plain gradient."""
+    def _warm_up(self, way: str, exact: dict[str, list[torch.Tensor]]) -> float:
+        """Memory, gradient, and about how long a step takes. `exact` gets the gradients that others compare with."""
         variant, row = self.variants[way], self.rows[way]
+        references = {self._reference(other) for other in self.rows}
         seconds = 0.0
 
         def steps() -> None:
@@ -132,9 +169,9 @@ class Comparison:
             memory = variant.memory()
             row.held_bytes, row.peak_bytes = memory.held, memory.peak
             gradients = variant.gradients()
-            if way == PLAIN:
-                exact[:] = gradients
-            row.cosine = cosine(gradients, exact) if exact else None
+            if way in references:
+                exact[way] = [gradient.clone() for gradient in gradients]  # a CUDA graph writes its own again
+            row.cosine = cosine(gradients, exact[self._reference(way)]) if self._reference(way) in exact else None
             seconds = seconds_per_step(variant, 1)
 
         self._say(f"warm-up of {way}")
@@ -165,11 +202,12 @@ class Comparison:
 
 def text(rows: Sequence[Row]) -> str:
     header = ("model", "preset", "dtype", "batch", "step ms", "speed", "held GiB", "smaller", "peak GiB", "smaller",
-              "cosine", "")
+              "cosine", "against", "")
     return table(header, [(
         row.model, row.preset, row.dtype, row.batch, number(row.step_ms, ".2f"), number(row.speed_ratio, ".3f"),
         number(row.held_bytes, ".3f", 2**30), times(row.held_ratio), number(row.peak_bytes, ".3f", 2**30),
-        times(row.peak_ratio), number(row.cosine, ".4f"), row.note) for row in rows])
+        times(row.peak_ratio), number(row.cosine, ".4f"), row.against, row.note)
+        for row in rows])
 
 
 def times(value: float | None) -> str:

@@ -68,6 +68,16 @@ struct SessionOptions {
   std::string offload = {};
 };
 
+/// A session's seeds are seed_start(), and steps from there, mixed: sessions with neighbouring seeds share no signs.
+/// For adapters that make seeds where a graph runs.
+inline constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15ULL;
+constexpr std::uint64_t seed_start(std::uint64_t session_seed) noexcept { return session_seed * 0xD1342543DE82EF95ULL; }
+constexpr std::uint64_t spread_seed(std::uint64_t x) noexcept {
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31U);
+}
+
 struct SiteId {
   std::uint32_t value = 0;
   bool operator==(const SiteId&) const = default;

@@ -64,6 +64,16 @@ def register(target: Operator | type[torch.autograd.Function], **uses: str) -> N
         raise ValueError(f"register: {name} is torch's own (allowed: autograd functions and operators of other "
                          "libraries; rules of a session reach torch's)")
     _C.register_operator(name, list(uses.items()))
+    _registered[name] = tuple(sorted(uses.items()))
+
+
+#: Uses of slots by name, as registered: compiled graphs that are cached depend on it.
+_registered: dict[str, tuple[tuple[str, str], ...]] = {}
+
+
+def registered() -> tuple:
+    """All that was told to :func:`register`, in an order of its own."""
+    return tuple(sorted(_registered.items()))
 
 
 def _schema_name(target: object) -> str:

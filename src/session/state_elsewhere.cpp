@@ -28,7 +28,7 @@ actzip::Decision State::decide_for_all(const SavedTensor& tensor, std::span<cons
   for (const SavedFor& saver : savers) {
     const Site& site = site_at(saver.site);
     described.facts = saver.facts;
-    const Choice choice = by_policy(site, described);
+    const Choice choice = decide(site, described).choice;  // a plan's, if there is one
     const Want want{choice.keep, choice.spec, choice.not_negative};
     const bool is_first = &saver == savers.data();
     const Want both = is_first ? want : serving_both(have, want);

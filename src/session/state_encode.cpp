@@ -14,16 +14,6 @@
 
 namespace actzip::session {
 
-namespace {
-
-std::uint64_t spread(std::uint64_t x) {
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31U);
-}
-
-}  // namespace
-
 /// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
 Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
   if (site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
@@ -86,22 +76,22 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
 /// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs. In a trial by
 /// site, so that all but what is tried is the same again.
 Seed State::next_seed(const Site& site) {
-  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
-  const std::uint64_t start = options_.seed * 0xD1342543DE82EF95ULL;
+  const std::uint64_t start = seed_start(options_.seed);
   if (has_trial_) {
     const std::lock_guard lock(mutex_);
     if (trial_) {  // it may have ended since
-      const std::uint64_t seed = spread(trial_->seed * kStep + (is_tried(site) ? 1 : 0));
-      return Seed(spread(start + seed + (site.id.value + 1) * kStep));
+      const std::uint64_t seed = spread_seed(trial_->seed * kSeedStep + (is_tried(site) ? 1 : 0));
+      return Seed(spread_seed(start + seed + (site.id.value + 1) * kSeedStep));
     }
   }
-  return Seed(spread(start + (encoded_count_++ + 1) * kStep));
+  return Seed(spread_seed(start + (encoded_count_++ + 1) * kSeedStep));
 }
 
 /// By step and site, and not the seed of any bytes: what is encoded again with its own seed gets no noise.
 Seed State::trial_seed(const Site& site) const {
   constexpr std::uint64_t kNoise = 0x6E6F697365ULL;
-  return Seed(spread(spread(spread(options_.seed ^ kNoise) + static_cast<std::uint64_t>(step_)) + site.id.value));
+  return Seed(spread_seed(spread_seed(spread_seed(options_.seed ^ kNoise) + static_cast<std::uint64_t>(step_)) +
+                          site.id.value));
 }
 
 }  // namespace actzip::session

@@ -1,6 +1,7 @@
 """The comparison of trained networks: runs that repeat bit by bit, a record that goes on, figures that are right."""
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -14,8 +15,9 @@ from actzip.bench.fidelity import picture
 from actzip.bench.fidelity.processes import Job, run_all
 from actzip.bench.fidelity.summary import summary
 from actzip.bench.fidelity.training import make_repeatable, train
-from actzip.bench.tasks import learning_rate
+from actzip.bench.tasks import Task, learning_rate
 from actzip.bench.tasks.cora import Cora
+from actzip.bench.tasks.task import Trial
 from small_data import RECIPES, write_all
 
 pytest.importorskip("PIL")
@@ -68,6 +70,33 @@ def test_sessions_change_gradients_and_nothing_else(folder, name):
     assert default["curve"]["loss"][0] == plain["curve"]["loss"][0]
     assert default["curve"]["loss"] != plain["curve"]["loss"]
     assert default["bytes_before"] > 2 * default["bytes_after"] > 0
+
+
+class Rectified(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiny(Task):
+    """Compiled in seconds."""
+
+    name, metric, digits, files = "tiny", "loss", 4, ()
+
+    def load(self, folder):
+        return {}
+
+    def start(self, data, seed, device):
+        model = Rectified(64, 64)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        batches = (torch.randn(64, 64) for _ in range(2))
+        return Trial(model, optimizer, 2, None, batches, lambda x: model(x).square().mean(), lambda: 0.0)
+
+
+def test_a_compiled_run(monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # the compiler need not try hard
+    run = train(Tiny(), {}, "compile:default", 1, CPU)
+    assert run["metric"] == 0 and run["bytes_after"] < run["bytes_before"] / 3
 
 
 def test_a_run_that_diverges_says_where(folder):

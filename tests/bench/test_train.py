@@ -79,6 +79,27 @@ def test_all_ways(model, batch, tmp_path, capsys):
     assert "save_on_cpu" in capsys.readouterr().out
 
 
+def test_compiled_ways(tmp_path, monkeypatch):
+    """Of a model that is compiled in seconds."""
+    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # what is made here runs a few times
+    make = lambda: nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))  # noqa: E731
+    spec = models.ModelSpec("fp32", 256, make, lambda batch: (torch.randn(batch, 64),),
+                            lambda model, x: model(x).square().mean(), blocks=list)
+    monkeypatch.setitem(models.MODELS, "tiny", spec)
+    path = tmp_path / "rows.json"
+    command("--model", "tiny", "--compile", "--json", path)
+    rows = {way: row for (_, way), row in rows_in(path).items()}
+    assert list(rows) == ["plain", "default", "compiled", "compiled,budget=0.5", "compile:default"]
+    assert [row["against"] for row in rows.values()] == ["plain", "plain", "plain", "compiled", "compiled"]
+    compiled, half, few = (rows[way] for way in list(rows)[2:])
+    for row in (compiled, half):
+        assert row["cosine"] == pytest.approx(1, abs=1e-6)
+    assert 0.95 < few["cosine"] < 0.9999
+    assert few["held_ratio"] == compiled["held_bytes"] / few["held_bytes"] > 3.5
+    assert half["held_bytes"] < 0.7 * compiled["held_bytes"]
+    assert few["speed_ratio"] == compiled["step_ms"] / few["step_ms"]
+
+
 def test_autocast_and_channels_last(torchvision, tmp_path):
     spec = models.residual("resnet50", classes=10, size=16)
     bench = steps.Bench(spec, torch.device("cpu"), 8)
@@ -209,6 +230,11 @@ def test_a_foreign_file_is_refused_and_left(content, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--model", "resnet51"], r"model 'resnet51' \(allowed: resnet50, "),
     (["--model", "gcn", "--preset", "rotated:9"], "--preset rotated:9: .*allowed"),
+    (["--model", "gcn", "--preset", "compile:bits=1.5"], "--preset compile:bits=1.5: .*an average"),
+    (["--model", "gcn", "--preset", "compile:default,budget=0.5"], r"budget=0.5 \(allowed: compiled,budget=B"),
+    (["--model", "gcn", "--preset", "compiled,budget=2"], r"budget=2 \(allowed"),
+    (["--model", "gcn", "--compile", "--mode", "reduce-overhead"], "CUDA graphs, which need a GPU"),
+    (["--model", "gcn", "--mode", "reduce-overhead"], r"--mode reduce-overhead \(allowed: with --compile\)"),
     (["--model", "gcn", "--batch", "0"], r"--batch 0 \(allowed: 1 or more\)"),
     (["--model", "gcn", "--repeats", "0"], r"--repeats 0 \(allowed: 1 or more\)"),
     (["--model", "gcn", "--device", "tpu"], r"device 'tpu' \(allowed: cpu, cuda, cuda:N\)"),

@@ -145,6 +145,19 @@ def test_options_that_cannot_be(options, message):
         actzip.compile(nn.Linear(4, 4), **options)
 
 
+def test_plans_that_cannot_be():
+    with pytest.raises(TypeError, match="allowed: an actzip.Session that has made a plan"):
+        actzip.compile_options(plan="layer")
+    with pytest.raises(ValueError, match="has made no plan yet"):
+        actzip.compile_options(plan=actzip.Session(bits=1.5))
+    with pytest.raises(ValueError, match="has made no plan yet"):
+        actzip.compile_options(plan=actzip.Session())
+    with pytest.raises(ValueError, match="change from batch to batch"):
+        actzip.compile_options(plan=actzip.Session(bits=2, adapt="sample+layer"))
+    with pytest.raises(TypeError, match="plan=session beside bits"):
+        actzip.compile_options(plan=actzip.Session(bits=1.5), bits=2)
+
+
 def test_compress_and_attach_around_compiled_models():
     model = nn.Linear(4, 4)
     compiled = actzip.compile(model, bits=3)
@@ -185,6 +198,28 @@ def test_compiled_autograd(guard):
             loss.backward()
 
 
+def test_sites_of_graphs_that_run_again():
+    """Known by their names, counted anew in each step; and what they are saved for is said by whoever runs."""
+    session = actzip.CompiledSession(seed=3)
+
+    def run(*uses):
+        lines = ("\t".join(("up", "addmm", "mat1", use, "as is", "copy", "policy", "f32", "4x4", "64", "64", ""))
+                 for use in uses)
+        torch.ops.actzip.begin(session.key, "\n".join(lines), torch.device("cpu"))
+
+    def kept():
+        return [(site.site, site.use) for site in session.report().sites]
+
+    for _ in range(2):
+        session.run(lambda: [run("linear_input"), run("linear_input", "unknown")])
+        assert kept() == [("up: addmm.mat1", "linear_input"), ("up: addmm.mat1 #1", "linear_input"),
+                          ("up: addmm.mat1 #2", "unknown")]
+    session.run(run, "unknown")
+    assert kept() == [("up: addmm.mat1", "unknown")]
+    session.run(run, "linear_input")
+    assert kept() == [("up: addmm.mat1", "linear_input")]
+
+
 def test_evaluation_is_no_step():
     model, batch = make(MLP)
     forward = graphs_alone(model)
@@ -194,6 +229,42 @@ def test_evaluation_is_no_step():
     with torch.no_grad():
         session.run(forward, batch)
     assert session.report().steps == steps and session.report().sites
+
+
+def test_a_step_without_a_graph_leaves_the_report():
+    """As a CUDA graph that is replayed: nothing of ours runs on the host."""
+    model, batch = make(MLP)
+    session, forward = actzip.CompiledSession(), graphs_alone(model)
+    session.run(lambda: gradient(model, forward, batch))
+    before = session.report()
+    session.run(lambda: None)
+    assert session.report() == before and before.sites
+    session.run(lambda: gradient(model, forward, batch))
+    assert session.report().steps == 2 and len(session.report().sites) == len(before.sites)
+
+
+def test_what_is_registered_is_part_of_the_key():
+    before = Partitioner("{}").uuid()
+    actzip.register("actzip_test::of_the_key", x="factor")
+    assert Partitioner("{}").uuid() != before
+
+
+def test_a_model_that_torch_leaves_to_eager_code():
+    class Left(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        @torch.compiler.disable
+        def forward(self, x):
+            return self.layer(x)
+
+    compiled = actzip.compile(Left())
+    with pytest.warns(UserWarning, match="no compiled graph of this model keeps anything for backward"):
+        compiled(torch.randn(64, 64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.randn(64, 64))  # it is said once
 
 
 def test_a_function():

@@ -4,6 +4,7 @@ import gc
 import signal
 import sys
 import warnings
+from collections import OrderedDict
 
 import actzip
 import pytest
@@ -133,16 +134,18 @@ def test_a_model_that_cannot_be_looked_at():
     assert session.report().steps == 12  # a step that could not be entered has begun
 
 
-@pytest.mark.parametrize("name", ["register_module_forward_pre_hook", "register_module_forward_hook"])
+@pytest.mark.parametrize("name", ["_global_forward_pre_hooks", "_global_forward_hooks",
+                                  "_global_forward_hooks_always_called"])
 def test_hooks_that_cannot_be_registered(name, monkeypatch):
     model, batch = make(MLP)
     session = actzip.Session(model)
 
-    def refuse(*_, **__):
-        raise Injected
+    class Full(OrderedDict):
+        def __setitem__(self, key, value):
+            raise Injected
 
     with monkeypatch.context() as patch:
-        patch.setattr(nn.modules.module, name, refuse)
+        patch.setattr(nn.modules.module, name, Full())
         with pytest.raises(Injected), session:
             pass
     assert_clean()

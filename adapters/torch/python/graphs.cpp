@@ -65,6 +65,7 @@ void bind_graphs(py::module_& module) {
         return std::make_shared<GraphSession>(std::move(options), session.impl()->core(), seed);
       }))
       .def("begin_step", &GraphSession::begin_step)
+      .def_property_readonly("graphs_begun", &GraphSession::graphs_begun)
       .def("prepare", &GraphSession::prepare)
       .def("report_json", [](const GraphSession& session) { return session.report().to_json(); });
   module.def("set_default_graph_session", &set_default_graph_session);

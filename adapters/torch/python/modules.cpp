@@ -3,12 +3,14 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "observe/running_operators.hpp"
 #include "python/python_objects.hpp"
@@ -21,40 +23,101 @@ namespace actzip::torch {
 namespace {
 
 using python::as_c_function;
-using python::capsule_value;
-using python::make_capsule;
 using python::new_builtin;
 
-constexpr const char* kModuleCapsule = "actzip.module";
+PyObject* enter_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count);
+PyObject* leave_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count);
+PyMethodDef kEnterDefinition = {"actzip_enter", as_c_function(&enter_hook), METH_FASTCALL, "Enters a module's path."};
+PyMethodDef kLeaveDefinition = {"actzip_leave", as_c_function(&leave_hook), METH_FASTCALL, "Leaves a module's path."};
 
+/// The one pair of hooks for all threads, always the same objects under the same key: torch.compile makes a new graph
+/// for each hook that it has not seen. Never destroyed, because Python may be gone by then.
+const ModuleHooks& module_hooks_once() {
+  static const auto* hooks =
+      new ModuleHooks{new_builtin(kEnterDefinition, py::none()), new_builtin(kLeaveDefinition, py::none())};
+  return *hooks;
+}
+
+/// In torch's tables while anybody on any thread watches, and is not hidden. All of this requires the GIL, and runs no
+/// Python: neither another thread nor an interrupt meets half of it.
+class HookTables {
+ public:
+  static void count(int more) {
+    s_watching += more;
+    if (s_watching > 0) {
+      put_up();
+    } else {
+      take_down();
+    }
+  }
+
+  /// The hooks stay until somebody else is done.
+  static void count_leaked() noexcept { --s_watching; }
+
+ private:
+  static constexpr std::array kTables{"_global_forward_pre_hooks", "_global_forward_hooks",
+                                      "_global_forward_hooks_always_called"};
+
+  static py::object tables() { return py::module_::import("torch.nn.modules.module"); }
+
+  static void put_up() {
+    const ModuleHooks& hooks = module_hooks_once();
+    const std::array<py::object, kTables.size()> values{hooks.enter, hooks.leave, py::bool_(true)};
+    const py::object module = tables();
+    for (std::size_t i = 0; i < kTables.size(); ++i) {
+      const py::object table = module.attr(kTables.at(i));
+      if (table.contains(kKey)) continue;
+      if (PyObject_SetItem(table.ptr(), py::str(kKey).ptr(), values.at(i).ptr()) != 0) throw py::error_already_set();
+    }
+  }
+
+  static void take_down() {
+    const py::object module = tables();
+    for (const char* name : kTables) {
+      const py::object table = module.attr(name);
+      if (table.contains(kKey) && PyObject_DelItem(table.ptr(), py::str(kKey).ptr()) != 0) {
+        throw py::error_already_set();
+      }
+    }
+  }
+
+  static constexpr const char* kKey = "actzip";  // torch's own keys are numbers
+  static inline std::atomic<int> s_watching = 0;
+};
+
+}  // namespace
+
+/// Where one session's modules are.
 struct ModulePaths {
   std::shared_ptr<SessionImpl> session;  ///< owns the texts
-  std::thread::id thread = std::this_thread::get_id();
+  int hidden = 0;                        ///< how often: nobody is told of modules meanwhile
   std::unordered_map<PyObject*, const std::string*> paths = {};
 
   [[nodiscard]] const std::string* find(PyObject* module) const {
-    if (std::this_thread::get_id() != thread) return nullptr;
-    const auto found = paths.find(module);
+    const auto found = hidden > 0 ? paths.end() : paths.find(module);
     return found == paths.end() ? nullptr : found->second;
   }
 };
 
-PyObject* enter_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  const auto* paths = capsule_value<ModulePaths>(self, kModuleCapsule);
-  const auto* path = count > 0 ? paths->find(arguments[0]) : nullptr;
-  if (path != nullptr) enter_module(*paths->session, path);
+namespace {
+
+thread_local std::vector<ModulePaths*> t_watching;
+
+PyObject* enter_hook(PyObject* /*self*/, PyObject* const* arguments, Py_ssize_t count) {
+  for (const ModulePaths* watching : t_watching) {
+    const auto* path = count > 0 ? watching->find(arguments[0]) : nullptr;
+    if (path != nullptr) enter_module(*watching->session, path);
+  }
   Py_RETURN_NONE;
 }
 
-PyObject* leave_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  const auto* paths = capsule_value<ModulePaths>(self, kModuleCapsule);
-  const auto* path = count > 0 ? paths->find(arguments[0]) : nullptr;
-  if (path != nullptr) leave_module(*paths->session, path);
+PyObject* leave_hook(PyObject* /*self*/, PyObject* const* arguments, Py_ssize_t count) {
+  for (const ModulePaths* watching : t_watching) {
+    const auto* path = count > 0 ? watching->find(arguments[0]) : nullptr;
+    if (path != nullptr) leave_module(*watching->session, path);
+  }
   Py_RETURN_NONE;
 }
-
-PyMethodDef kEnterDefinition = {"actzip_enter", as_c_function(&enter_hook), METH_FASTCALL, "Enters a module's path."};
-PyMethodDef kLeaveDefinition = {"actzip_leave", as_c_function(&leave_hook), METH_FASTCALL, "Leaves a module's path."};
 
 /// What a model holds, read from its modules' own dicts: named_modules() and parameters() take longer than all saves.
 class ModelWalk {
@@ -124,27 +187,6 @@ class ModelWalk {
   py::str children_name_ = "_modules";
 };
 
-/// An interrupt in the middle leaves it undone; what was done can be done again.
-void remove_handle(py::object& handle) {
-  const py::object own = std::exchange(handle, py::object());
-  if (!own) return;
-  try {
-    own.attr("remove")();
-  } catch (const py::error_already_set&) {
-    own.attr("remove")();
-    throw;
-  }
-}
-
-/// Takes `hook` out of one of torch's dicts of hooks, whose handle an interrupt has swallowed. Runs no Python.
-void take_out(const py::object& hooks, const py::object& hook) {
-  for (const auto& [key, value] : py::dict(hooks)) {
-    if (!value.is(hook)) continue;
-    PyObject_DelItem(hooks.ptr(), key.ptr());
-    return;
-  }
-}
-
 }  // namespace
 
 void look_at_model(const Session& session, py::handle model) {
@@ -152,36 +194,51 @@ void look_at_model(const Session& session, py::handle model) {
 }
 
 ModuleWatch::ModuleWatch(const Session& session, py::handle model) {
-  ModulePaths paths{session.impl()};
-  ModelWalk(*session.impl(), &paths).visit(model.ptr(), "");
-  const py::object self = make_capsule(std::move(paths), kModuleCapsule);
-  const py::module_ torch_module = py::module_::import("torch.nn.modules.module");
-  enter_ = new_builtin(kEnterDefinition, self);
-  const py::object leave = new_builtin(kLeaveDefinition, self);
+  auto paths = std::make_unique<ModulePaths>(ModulePaths{session.impl()});
+  ModelWalk(*session.impl(), paths.get()).visit(model.ptr(), "");
+  t_watching.push_back(paths.get());
+  paths_ = std::move(paths);
   try {
-    enter_handle_ = torch_module.attr("register_module_forward_pre_hook")(enter_);
-    leave_handle_ = torch_module.attr("register_module_forward_hook")(leave, py::arg("always_call") = true);
+    HookTables::count(1);
   } catch (...) {
-    take_out(torch_module.attr("_global_forward_pre_hooks"), enter_);
-    take_out(torch_module.attr("_global_forward_hooks"), leave);
+    remove();
     throw;
   }
 }
 
+ModuleWatch::ModuleWatch() noexcept = default;
+ModuleWatch::ModuleWatch(ModuleWatch&&) noexcept = default;
+ModuleWatch& ModuleWatch::operator=(ModuleWatch&&) noexcept = default;
+ModuleWatch::~ModuleWatch() = default;
+
 void ModuleWatch::enter(py::handle module) const {
-  if (enter_) enter_(module);
+  const auto* path = paths_ ? paths_->find(module.ptr()) : nullptr;
+  if (path != nullptr) enter_module(*paths_->session, path);
 }
 
 void ModuleWatch::remove() {
-  enter_ = py::object();
-  remove_handle(leave_handle_);
-  remove_handle(enter_handle_);
+  const std::unique_ptr<ModulePaths> own = std::move(paths_);
+  if (!own) return;
+  std::erase(t_watching, own.get());
+  if (own->hidden == 0) HookTables::count(-1);
 }
 
 void ModuleWatch::leak() noexcept {
-  enter_.release();
-  enter_handle_.release();
-  leave_handle_.release();
+  if (paths_.release() != nullptr) HookTables::count_leaked();
+}
+
+const ModuleHooks& module_hooks() { return module_hooks_once(); }
+
+void hide_module_watches() {
+  int seen = 0;
+  for (ModulePaths* watching : t_watching) seen += watching->hidden++ == 0 ? 1 : 0;
+  if (seen > 0) HookTables::count(-seen);
+}
+
+void show_module_watches() {
+  int seen = 0;
+  for (ModulePaths* watching : t_watching) seen += watching->hidden > 0 && --watching->hidden == 0 ? 1 : 0;
+  if (seen > 0) HookTables::count(seen);
 }
 
 }  // namespace actzip::torch

@@ -160,6 +160,9 @@ void bind_scopes(py::module_& module) {
   module.def("listen", [](py::object session) { enter(std::move(session), Hooks::left_to_others); });
   module.def("stop_listening", [](const py::object& session) { leave(session, Hooks::left_to_others); });
   module.def("is_in_forward", &is_in_forward);
+  module.def("module_hooks", [] { return py::make_tuple(module_hooks().enter, module_hooks().leave); });
+  module.def("hide_module_watches", &hide_module_watches);
+  module.def("show_module_watches", &show_module_watches);
   module.def("open_scopes", [] { return t_open.scopes.size(); });
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, machine
+from .. import compiled_ways, devices, machine
 from ..data import find_folder, fingerprint
 from ..errors import BenchError
 from ..presets import check as check_preset
@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, choices=TASKS)
     parser.add_argument("--preset", action="append", metavar="P",
                         help="of actzip.Session, or options of it as in bits=1.5,adapt=layer, with rules as in "
-                             "default,gelu.*=rotated:2 after it; may be given several times (default: default)")
+                             "default,gelu.*=rotated:2 after it; compiled and compile:PRESET for torch.compile, without and with "
+                             "it; may be given several times (default: default)")
     parser.add_argument("--rule", action="append", default=[], metavar="PATTERN=CODEC",
                         help="what every preset does at some sites instead, as Session(rules=...) has it; may be given "
                              "several times")
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    task, presets = _task(options), _presets(options.preset, options.rule)
+    task, presets = _task(options), _presets(options.preset, options.rule, options.device)
     for name, value in (("--seeds", options.seeds), ("--jobs", options.jobs)):
         if value is not None and value < 1:
             raise BenchError(f"{name} {value} (allowed: 1 or more)")
@@ -82,10 +83,13 @@ def _task(options: argparse.Namespace) -> Task:
     return kind(**lengths)
 
 
-def _presets(given: list[str] | None, rules: list[str]) -> list[str]:
+def _presets(given: list[str] | None, rules: list[str], device: str | None) -> list[str]:
     presets = list(dict.fromkeys(with_rules(preset, rules) for preset in given or ["default"]))
     for preset in presets:
-        check_preset(preset)
+        if compiled_ways.parse(preset):
+            compiled_ways.check(preset, devices.chosen(device))
+        else:
+            check_preset(preset)
     return presets
 
 

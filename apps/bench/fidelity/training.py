@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from ... import Session
-from .. import presets
+from .. import compiled_ways, presets
+from ..errors import BenchError
 from ..tasks import Task, learning_rate
 
 PLAIN = "plain"  #: in place of a preset: no session at all
@@ -41,12 +42,15 @@ def train(
     """Trains and evaluates. Gives the run as it is recorded: plain values alone.
 
     Plain and compressed runs of a seed have the same initial weights, order of examples and dropout: actzip draws from
-    none of torch's generators.
+    none of torch's generators. Compiled ones draw their dropout as Inductor does.
     """
     torch.manual_seed(seed)
     trial = task.start(data, seed, device)
     session, scope = None, contextlib.nullcontext()
-    if preset != PLAIN:
+    way = compiled_ways.parse(preset)
+    if way is not None:
+        session = way.compile_in_place(trial.model, seed=seed)
+    elif preset != PLAIN:
         session, scope = presets.begin(trial.model, preset, seed=seed)
     schedule = learning_rate(trial)
     losses: list[float] = []
@@ -74,6 +78,8 @@ def train(
     if metric is not None and not math.isfinite(metric):  # the last step did it
         metric, diverged = None, trial.steps
     report = session and session.report()
+    if way is not None and report is not None and not report.sites:
+        raise BenchError(f"preset {preset}: torch.compile has compiled nothing of this model")
     return {
         "task": task.name, "preset": preset, "seed": seed, "metric": metric, "diverged_at": diverged,
         "curve": _curve(losses if diverged is None else losses[:diverged - 1]), "seconds": seconds,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .. import _C
 from ..options import canonical, check
 from ..report import Report
-from .scopes import outside_of_scopes
+from .plans import check_derive, planned_options
+from .scopes import let_hooks_be_traced, outside_of_scopes
 
 #: What a session takes, and graphs cannot: bits that change from step to step would be other graphs.
 _NOT_COMPILED = {
@@ -21,10 +24,11 @@ _NOT_COMPILED = {
     "max_bits": "rules", "guard": "verify", "dry_run": "verify", "budget": "rules", "offload": "eager",
 }
 _DEFAULTS: dict[str, Any] = {
-    "preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "", "derive": False}
+    "preset": "default", "bits": None, "min_numel": 1024, "seed": 0, "rules": {}, "codec": "", "only": "", "derive": False,
+    "adapt": "", "max_bits": 0, "plan": ""}
 _HINTS = {
-    "rules": "rules, as in actzip.compile(model, rules={'use:linear_input': 'rotated:4'}); what an eager session has "
-             "planned is in its report",
+    "rules": "rules, as in actzip.compile(model, rules={'use:linear_input': 'rotated:4'}), or plan=session, a session "
+             "that has made a plan",
     "eager": "a session around an eager model",
     "verify": "actzip.verify(model, batch) on the model before it is compiled",
 }
@@ -43,7 +47,10 @@ class CompiledSession:
         self.key = _options_text(self.options)
         from .partitioner import make_core
 
-        self._graphs = _C.GraphSession(self.key, make_core(self.key), self.options["seed"])
+        let_hooks_be_traced()
+        self._was_looked_at = False  # whether it is known that graphs run at all
+        by_plan = {"adapt": "", "bits": None, "max_bits": 0} if self.options["plan"] else {}  # it is made, not followed
+        self._graphs = _C.GraphSession(self.key, make_core({**self.options, **by_plan}), self.options["seed"])
         if self.key not in _served:  # by a copy of the model, for instance, which has no session of its own
             _served.add(self.key)
             _C.set_default_graph_session(self._graphs)
@@ -64,10 +71,26 @@ class CompiledSession:
             is_in_backward = torch._C._current_graph_task_id() != -1
             if torch.is_grad_enabled() and before is not self._graphs and not is_in_backward:
                 self._graphs.begin_step()
+            begun = self._graphs.graphs_begun
+            if torch.cuda.is_initialized():  # memory for seeds has to be there before a CUDA graph is captured
+                self._graphs.prepare(torch.device("cuda", torch.cuda.current_device()))
             with outside_of_scopes():
-                return function(*arguments, **named)
+                result = function(*arguments, **named)
+            self._look(result, self._graphs.graphs_begun > begun)
+            return result
         finally:
             _C.exchange_current_graph_session(before)
+
+    def _look(self, result: Any, has_graphs: bool) -> None:
+        """At the first call that a backward may follow."""
+        if self._was_looked_at or not _has_gradients(result):
+            return
+        self._was_looked_at = True
+        if not has_graphs:
+            warnings.warn("actzip.compile: no compiled graph of this model keeps anything for backward, so nothing is "
+                          "compressed. Either there is nothing to keep, or torch.compile has left it to eager code: "
+                          "TORCH_LOGS=graph_breaks,recompiles says why, and actzip.compress(model) compresses what eager "
+                          "code keeps", stacklevel=4)
 
     def __enter__(self) -> CompiledSession:
         """For programs that have a scope around forward: compiled graphs need none."""
@@ -89,7 +112,9 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
         fullgraph, dynamic, mode, options: of ``torch.compile``; the backend is Inductor.
         session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``,
             ``seed``; and ``derive=True``: of two tensors one of which follows from the other without a product of
-            matrices, such as a norm's result from its input, one is kept. See docs/compile.md.
+            matrices, such as a norm's result from its input, one is kept; ``derive="auto"``: where what follows is as
+            good as if it was kept. Or ``plan``, an eager session that has made a
+            plan: its options hold, and sites keep what it has chosen for them. See docs/compile.md.
 
     The result has its session as ``.session``; :func:`actzip.session_of` gives it, too.
     """
@@ -97,7 +122,6 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     compiled = torch.compile(model, fullgraph=fullgraph, dynamic=dynamic,
                              options={**_mode_options(mode), **(options or {}), **_graph_options(session.key)})
     if isinstance(model, torch.nn.Module):
-        _prepare(session, model)
         forward = compiled.forward
         compiled.forward = functools.wraps(forward)(functools.partial(session.run, forward))
         object.__setattr__(compiled, "session", session)
@@ -135,6 +159,11 @@ def session_of_compiled(model: object) -> CompiledSession | None:
     return _sessions.get(model) if isinstance(model, torch.nn.Module) else None
 
 
+def _has_gradients(result: Any) -> bool:
+    """Whether a backward may follow."""
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(result))
+
+
 def _graph_options(key: str) -> dict[str, Any]:
     from .partitioner import Partitioner
 
@@ -146,27 +175,23 @@ def _mode_options(mode: str | None) -> dict[str, Any]:
     return torch._inductor.list_mode_options(mode) if mode not in (None, "default") else {}
 
 
-def _prepare(session: CompiledSession, model: torch.nn.Module) -> None:
-    """Memory for seeds has to be there before a CUDA graph is captured."""
-    for device in {parameter.device for parameter in model.parameters() if parameter.is_cuda}:
-        session._graphs.prepare(device)
-
-
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     given = canonical(options)
+    if (plan := given.pop("plan", None)) is not None:
+        return planned_options(plan, given, _DEFAULTS)
     for name in given:
         if name in _NOT_COMPILED:
             raise TypeError(f"actzip.compile: {name}={given[name]!r} is for sessions that are not compiled (allowed: "
                             f"{_HINTS[_NOT_COMPILED[name]]})")
         if name not in _DEFAULTS:
-            raise TypeError(f"actzip.compile: no option {name!r} (allowed: {', '.join(_DEFAULTS)})")
-    derive = given.pop("derive", False)
-    if not isinstance(derive, bool):
-        raise TypeError(f"actzip.compile: derive={derive!r} (allowed: True or False)")
+            allowed = ", ".join(option for option in _DEFAULTS if option not in _NOT_COMPILED)
+            raise TypeError(f"actzip.compile: no option {name!r} (allowed: {allowed})")
+    derive = check_derive(given.pop("derive", _DEFAULTS["derive"]))
     check(given)
     bits = given.get("bits")
     if bits is not None and float(bits) != int(bits):
-        raise ValueError(f"actzip.compile: bits={bits!r} is an average, which a plan spends (allowed: 1, 2, 3, 4 or 8)")
+        raise ValueError(f"actzip.compile: bits={bits!r} is an average, which a plan spends (allowed: 1, 2, 3, 4 or 8; "
+                         "or plan=session, a session of that average that has made a plan)")
     return {**_DEFAULTS, **given, "derive": derive}
 
 

@@ -71,6 +71,23 @@ class Interface:
         """A size as backward computes it: a number, or a node."""
         return size if isinstance(size, int) else self._expression(size.node.expr)
 
+    def size_in_forward(self, size: Any, after: Node) -> Any:
+        """The same where forward runs; nodes that compute it stand behind ``after``."""
+        if isinstance(size, int):
+            return size
+        inputs = {node.meta["val"].node.expr: node for node in self.forward.find_nodes(op="placeholder")
+                  if is_symbol(node)}
+        factors = size.node.expr.args if size.node.expr.is_Mul else (size.node.expr,)
+        if not all(factor.is_Integer or factor in inputs for factor in factors):
+            raise UnknownShape(str(size))
+        total, *others = (int(factor) if factor.is_Integer else inputs[factor] for factor in factors)
+        for other in others:
+            with self.forward.inserting_after(after):
+                node = self.forward.call_function(operator.mul, (total, other))
+            node.meta["val"] = value_of(total) * value_of(other)
+            total = after = node
+        return total
+
     def _expression(self, expression: Any) -> Any:
         if expression.is_Integer:
             return int(expression)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+
+from .torch_parts import run_and_save_rng_state, run_with_rng_state
 
 #: They give the same elements, perhaps in another order, type or number.
 VIEWS = frozenset({
@@ -20,6 +23,9 @@ LINEAR = VIEWS | {"add", "sub", "rsub", "neg", "cat", "sum", "mean", "where", "c
                   "index", "index_select", "gather", "stack", "narrow", "chunk"}
 #: The same beside a number.
 SCALED = frozenset({"mul", "div"})
+
+#: What eager code calls operators that the compiler has given others for.
+EAGER_NAMES = {"aten::_native_batch_norm_legit_functional": "aten::native_batch_norm"}
 
 NAMES = {
     torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.bool: "bool",
@@ -39,15 +45,25 @@ def schema_name(node: Node) -> str:
     """Of the operator that it was before it was decomposed: ``aten::native_layer_norm``."""
     target = node.meta.get("original_aten") or node.target
     if isinstance(target, torch._ops.OpOverload):
-        return target._schema.name
+        return EAGER_NAMES.get(target._schema.name, target._schema.name)
     return getattr(target, "__name__", str(target))
 
 
 def own_name(node: Node) -> str:
     """Of the operator that it is now, without its library: ``mul``."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.split("::")[-1]
-    return "getitem" if node.target is operator.getitem else getattr(node.target, "__name__", str(node.target))
+    target, _ = operator_of(node)
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.split("::")[-1]
+    return "getitem" if target is operator.getitem else getattr(target, "__name__", str(target))
+
+
+def operator_of(node: Node) -> tuple[Any, tuple]:
+    """What it calls, and with what: where a generator's state is noted or set back around a call, that call."""
+    if node.target is run_and_save_rng_state:
+        return node.args[0], node.args[1:]
+    if node.target is run_with_rng_state:
+        return node.args[1], node.args[2:]
+    return node.target, node.args
 
 
 def is_decomposed(node: Node) -> bool:

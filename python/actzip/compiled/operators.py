@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from .. import _C
@@ -38,7 +40,8 @@ def encoded_bytes(codec: str, dtype: torch.dtype, elems: torch.types.IntLikeType
 
 
 @torch.library.register_fake("actzip::begin")
-def _begin(options: str, sites: str, device: torch.device) -> torch.Tensor:
+def _begin(options: str, sites: str, device: torch.device,
+           sizes: Sequence[torch.types.IntLikeType] = ()) -> torch.Tensor:
     return torch.empty((max(1, len(sites.split("\n"))),), dtype=torch.int64, device=device)
 
 

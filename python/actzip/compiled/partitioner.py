@@ -12,9 +12,12 @@ from typing import Any
 import torch
 
 from .. import _C
+from ..operators import registered
 from . import operators  # noqa: F401  (what the compiler has to know of them)
+from .derive import split, split_without_loss
+from .plans import state_of
 from .rewrite import Rewrite
-from .torch_parts import CustomPartitionerFn, functorch_config, min_cut_rematerialization_partition
+from .torch_parts import CustomPartitionerFn
 
 
 @functools.cache
@@ -42,16 +45,21 @@ class Partitioner(CustomPartitionerFn):
         return hash(self.options)
 
     def uuid(self) -> tuple:
-        return ("actzip", _C.version, revision(), self.options)
+        return ("actzip", _C.version, revision(), self.options, registered())
 
     def __call__(
         self, gm: torch.fx.GraphModule, joint_inputs: Sequence[object], **given: Any
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        # Unless it is told otherwise, torch computes nothing again that backward needs in memory as a whole.
-        with functorch_config.patch(ban_recompute_materialized_backward=not json.loads(self.options)["derive"]):
-            forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **given)
-        rewrite = Rewrite(forward.graph, backward.graph, given["num_fwd_outputs"],
-                          given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
+        def rewrite_of(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> Rewrite:
+            return Rewrite(forward.graph, backward.graph, given["num_fwd_outputs"],
+                           given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
+
+        options = json.loads(self.options)
+        if options["derive"] == "auto" and options["preset"] != "exact":  # which computes as torch does
+            forward, backward = split_without_loss(gm, joint_inputs, given, lambda *graphs: rewrite_of(*graphs).choose())
+        else:
+            forward, backward = split(gm, joint_inputs, given, derive=options["derive"] is True)
+        rewrite = rewrite_of(forward, backward)
         if rewrite.run():
             for module in (forward, backward):
                 module.graph.lint()
@@ -59,16 +67,18 @@ class Partitioner(CustomPartitionerFn):
         return forward, backward
 
 
-
 @functools.lru_cache(maxsize=16)
 def core_of(options: str) -> _C.Session:
     """A session that decides for graphs; it never keeps anything."""
-    return make_core(options)
-
-
-def make_core(options: str) -> _C.Session:
     given = json.loads(options)
+    core = make_core({**given, "rules": dict(given["rules"])})
+    if given["plan"]:
+        core.load_state(state_of(given["plan"]))
+    return core
+
+
+def make_core(options: dict[str, Any]) -> _C.Session:
     return _C.Session(
-        preset=given["preset"], bits=given["bits"], min_elems=given["min_numel"], seed=given["seed"], dry=False,
-        only=given["only"], rules=[tuple(rule) for rule in given["rules"]], adapt="", interval=0, use_gradient=False,
-        num_samples=0, codec=given["codec"], max_bits=0, guard=False)
+        preset=options["preset"], bits=options["bits"], min_elems=options["min_numel"], seed=options["seed"], dry=False,
+        only=options["only"], rules=list(options["rules"].items()), adapt=options["adapt"], interval=0,
+        use_gradient=False, num_samples=0, codec=options["codec"], max_bits=options["max_bits"], guard=False)

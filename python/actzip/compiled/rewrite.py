@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import warnings
 
 import torch
 from torch.fx import Graph, Node
 
 from .. import _C
+from .attention import AttentionAgain
 from .interface import Interface, UnknownShape
 from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_tensor, is_view, module_of, own_name,
-                    schema_name, shape_hint, size_hint, stride_hint, without_aliases)
-from .savers import OTHER, RESULT, Readers, Saver
+                    schema_name, shape_hint, size_hint, stride_hint)
+from .savers import Readers, Saver
 
-AGAIN = "actzip_again"
 MOST_DIMENSIONS = 8
 
 
@@ -35,10 +34,12 @@ class Line:
     before: int
     after: int
     reason: str
+    sizes: tuple[int | Node, ...] = ()  #: in forward, of what is not encoded and changes its shape
 
     def __str__(self) -> str:
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return "\t".join("x".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
+        shape = ("~" if self.sizes else "") + "x".join(map(str, self.shape))
+        return "\t".join(map(str, (self.module, self.op, self.slot, self.use, self.kind, self.codec, self.cause, self.dtype,
+                                   shape, self.before, self.after, self.reason)))
 
 
 @dataclasses.dataclass
@@ -47,10 +48,16 @@ class Choice:
 
     line: Line
     segments: torch.types.IntLikeType = 1
+    segments_in_forward: int | Node = 1
 
     @property
     def is_encoded(self) -> bool:
         return self.line.kind == "encoded"
+
+    @property
+    def is_asked_for(self) -> bool:
+        """By a rule or a plan, and not by the table."""
+        return self.line.reason in ("a rule of the session", "as planned")
 
     @property
     def has_plane(self) -> bool:
@@ -77,9 +84,10 @@ class Rewrite:
         self._between = Interface(forward, backward, outputs)
         inputs = forward.find_nodes(op="placeholder")
         self._fixed = {inputs[i] for i in fixed if i < len(inputs)}
-        self._last_input = inputs[-1]
+        self._last_input = self._last_size = inputs[-1]
         self._data = depends_on_data(forward, self._fixed)
         self._device = self._main_device()
+        self._attention = AttentionAgain(self._between, self._decide, self._readers)
         self._lines: dict[Node, Line] = {}
         self._made: set[Node] = set()
 
@@ -91,13 +99,22 @@ class Rewrite:
             warnings.warn("actzip: a compiled graph hands over to its backward what is neither a tensor nor a size, and "
                           "is left as it is: nothing of it is compressed", stacklevel=2)
             return False
-        self._run_attention_again()
-        self._make_masks_in_forward()
-        self._hand_over_results()
-        chosen = self._choose_all()
-        self._encode_all(chosen)
+        self._encode_all(self._choose_for_all())
         self._between.close()
         return True
+
+    def choose(self) -> dict[Node, Choice]:
+        """What would be done, by nodes of forward. The graphs are of no use afterwards."""
+        return self._choose_for_all() if self._between.tensors and self._between.is_plain else {}
+
+    def _choose_for_all(self) -> dict[Node, Choice]:
+        self._attention.run()
+        self._lines = {node: self._line(node, decision, "recomputed")
+                       for node, decision in self._attention.recomputed.items()}
+        self._make_masks_in_forward()
+        self._hand_over_results()
+        readers = self._readers()
+        return {node: self._choose(node, reader, readers) for node, reader in self._between.tensors.items()}
 
     def _main_device(self) -> torch.device:
         """Seeds are on one device; that of the largest tensor."""
@@ -107,59 +124,6 @@ class Rewrite:
     def _readers(self) -> Readers:
         saved = {reader: node for node, reader in self._between.tensors.items()}
         return Readers(self._forward, self._backward, saved, self._fixed)
-
-    # Attention
-
-    def _run_attention_again(self) -> None:
-        """Its result and statistics are made of q, k and v as they are kept, so that their errors cancel."""
-        for gradient in [node for node in self._backward.nodes if own_name(node).startswith("_scaled_dot_product")
-                         and own_name(node).endswith("_backward")]:
-            self._run_again(gradient)
-        self._between.drop_unread()
-
-    def _run_again(self, gradient: Node) -> None:
-        names = [argument.name for argument in gradient.target._schema.arguments]
-        given = {**dict(zip(names, gradient.args)), **gradient.kwargs}
-        readers = self._readers()
-        outputs = {name: without_aliases(readers.forward_of(given[name]))
-                   for name in ("out", "logsumexp") if name in given}
-        if len(outputs) != 2 or any(node is None or node.target is not operator.getitem for node in outputs.values()):
-            return
-        call = outputs["out"].args[0]
-        arguments = self._arguments_again(call, given, readers)
-        if arguments is None or not self._may_run_again(call, outputs["out"]):
-            return
-        with self._backward.inserting_before(gradient):
-            again = self._between.call(self._backward, call.target, arguments[0], f"{AGAIN}_{call.name}", arguments[1])
-            for name, node in outputs.items():
-                part = self._between.call(self._backward, operator.getitem, (again, node.args[1]),
-                                          f"{AGAIN}_{node.name}")
-                gradient.update_arg(names.index(name), part)
-        for name, slot in (("out", "result"), ("logsumexp", "aux0")):
-            decision = self._decide(outputs[name].meta["val"], [self._attention_saver(call, slot)])
-            self._lines[outputs[name]] = self._line(outputs[name], decision, "recomputed")
-
-    @staticmethod
-    def _arguments_again(call: Node, given: dict, readers: Readers) -> tuple[tuple, dict] | None:
-        """The call's arguments as backward has them; None if it has not, or a dropout would have to be drawn again."""
-        names = [argument.name for argument in call.target._schema.arguments]
-        by_name = {**dict(zip(names, call.args)), **call.kwargs}
-        if by_name.get("dropout_p", 0.0) != 0.0:
-            return None
-        in_backward = {readers.forward_of(node): node for node in given.values() if isinstance(node, Node)}
-        mapped = {name: in_backward.get(value) if isinstance(value, Node) else value for name, value in by_name.items()}
-        if any(isinstance(by_name[name], Node) and mapped[name] is None for name in by_name):
-            return None
-        return tuple(mapped[name] for name in names[:len(call.args)]), {name: mapped[name] for name in call.kwargs}
-
-    @staticmethod
-    def _attention_saver(call: Node, slot: str) -> Saver:
-        position = RESULT if slot == "result" else OTHER
-        return Saver(module_of(call), schema_name(call), slot, position, [], [], recomputable=True)
-
-    def _may_run_again(self, call: Node, result: Node) -> bool:
-        decision = self._decide(result.meta["val"], [self._attention_saver(call, "result")])
-        return decision["keep"] == "recomputed"
 
     # Masks
 
@@ -240,10 +204,6 @@ class Rewrite:
 
     # Choices
 
-    def _choose_all(self) -> dict[Node, Choice]:
-        readers = self._readers()
-        return {node: self._choose(node, reader, readers) for node, reader in self._between.tensors.items()}
-
     def _choose(self, node: Node, reader: Node, readers: Readers) -> Choice:
         value = node.meta["val"]
         if why := self._why_exactly(node):
@@ -266,11 +226,12 @@ class Rewrite:
             if segments is None:
                 return self._exactly(node, reader, "its rows are not known before it runs", "type")
         try:
-            for size in (*value.shape, *dense_strides(value)):
+            for size in (*value.shape, *dense_strides(value), segments):
                 self._between.size(size)
+            segments_in_forward = self._size_in_forward(segments)
         except UnknownShape:
             return self._exactly(node, reader, "backward cannot compute its shape", "type")
-        return Choice(self._line(node, decision, "encoded"), segments)
+        return Choice(self._line(node, decision, "encoded"), segments, segments_in_forward)
 
     def _why_exactly(self, node: Node) -> tuple[str, str] | None:
         """Reason and cause; None if it may be compressed."""
@@ -288,6 +249,8 @@ class Rewrite:
             return "on another device than most", "type"
         if 0 in value.stride():
             return "an expanded view", "type"
+        if node in self._attention.exact:
+            return "of attention that cannot run again", "policy"
         if node.meta.get("saved_tensor_with_no_vc_check"):
             return "saved by an autograd function, for what only its author knows", "policy"
         return None
@@ -330,21 +293,40 @@ class Rewrite:
         """Also where nothing is encoded: the graph tells what it keeps when it runs."""
         lines = {**self._lines, **{node: choice.line for node, choice in chosen.items()}}
         in_order = [node for node in self._forward.nodes if node in lines]
+        for node in in_order:
+            if lines[node].kind != "encoded":
+                lines[node].sizes = self._changing_sizes(node.meta["val"])
+        sizes = [size for node in in_order for size in lines[node].sizes]
         text = "\n".join(str(lines[node]) for node in in_order)
-        with self._forward.inserting_after(self._last_input):
+        with self._forward.inserting_after(self._last_size):
             seeds = self._between.call(self._forward, torch.ops.actzip.begin.default,
-                                       (self._options, text, self._device), "actzip_seeds")
+                                       (self._options, text, self._device, sizes), "actzip_seeds")
         read_seeds = self._between.hand_over(seeds)
         for line, node in enumerate(in_order):
             if node in chosen and chosen[node].is_encoded:
                 self._encode(node, Code(chosen[node], seeds, read_seeds, line))
         self._backward.eliminate_dead_code()
 
+    def _changing_sizes(self, value: torch.Tensor) -> tuple[int | Node, ...]:
+        """As forward computes them; none if they stay, or nobody can tell them before they are there."""
+        if all(isinstance(size, int) for size in value.shape) or value.dtype not in NAMES:
+            return ()
+        try:
+            return tuple(self._size_in_forward(size) for size in value.shape)
+        except UnknownShape:
+            return ()
+
+    def _size_in_forward(self, size: torch.types.IntLikeType) -> int | Node:
+        found = self._between.size_in_forward(size, self._last_size)
+        if isinstance(found, Node) and found.op != "placeholder":
+            self._last_size = found
+        return found
+
     def _encode(self, node: Node, code: Code) -> None:
-        segments = code.choice.segments
         with self._forward.inserting_after(code.seeds if node.op == "placeholder" else node):
             data = self._between.call(self._forward, torch.ops.actzip.encode.default,
-                                      (node, code.choice.line.codec, segments, code.seeds, code.line),
+                                      (node, code.choice.line.codec, code.choice.segments_in_forward, code.seeds,
+                                       code.line),
                                       f"actzip_{node.name}")
         reader = self._between.tensors[node]
         data_reader = self._between.hand_over(data)

@@ -13,8 +13,8 @@ import torch
 from torch.fx import Graph, Node
 
 from .. import _C
-from .nodes import (base_of, elements, is_backward, is_decomposed, is_linear, is_tensor, is_view, module_of, own_name,
-                    schema_name, shape_hint)
+from .nodes import (base_of, elements, is_backward, is_decomposed, is_linear, is_tensor, is_view, module_of, operator_of,
+                    own_name, schema_name, shape_hint)
 
 #: Positions of what is no argument: see SlotCode of the extension.
 RESULT, OTHER = 12, 13
@@ -215,10 +215,11 @@ class Readers:
 
     def _attention_saver(self, value: Node, user: Node) -> Saver:
         """Attention is never decomposed, and its gradient names its arguments."""
-        names = [argument.name for argument in user.target._schema.arguments]
-        position = next((i for i, a in enumerate(user.args) if a is value), None)
+        target, arguments = operator_of(user)
+        names = [argument.name for argument in target._schema.arguments]
+        position = next((i for i, a in enumerate(arguments) if a is value), None)
         slot = "attn_mask" if position is None else names[position]
-        schema = user.target._schema.name.removesuffix("_backward")
+        schema = target._schema.name.removesuffix("_backward")
         slot = ATTENTION_OUTPUTS.get(slot, slot)
         return Saver(module_of(user), schema, slot, OTHER if position is None else position, [], [])
 

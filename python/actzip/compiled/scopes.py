@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import torch
-import torch.nn.modules.module as torch_modules
 
-_HOOKS = ("actzip_enter", "actzip_leave")
+from .. import _C
 
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """What scopes of this thread have put up is taken down, and afterwards put up again."""
+    """What scopes of this thread have put up is taken down, and afterwards put up again. Other threads' stays."""
     if not _is_in_scope():
         yield
         return
     pairs = []
-    while _is_in_scope():
-        pairs.append(torch._C._autograd._top_saved_tensors_default_hooks(True))
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-    tables = [torch_modules._global_forward_pre_hooks, torch_modules._global_forward_hooks,
-              torch_modules._global_forward_hooks_always_called]
-    before = [dict(table) for table in tables]
-    watchers = {key for table in before for key, hook in table.items() if getattr(hook, "__name__", "") in _HOOKS}
-    for table in tables:
-        for key in watchers & set(table):
-            del table[key]
+    _C.hide_module_watches()
     try:
+        while _is_in_scope():
+            pairs.append(torch._C._autograd._top_saved_tensors_default_hooks(True))
+            torch._C._autograd._pop_saved_tensors_default_hooks()
         yield
     finally:
-        for table, entries in zip(tables, before):
-            added = {key: value for key, value in table.items() if key not in entries}
-            table.clear()
-            table.update({**entries, **added})  # in their order
         for pair in reversed(pairs):
             torch._C._autograd._push_saved_tensors_default_hooks(*pair)
+        _C.show_module_watches()
+
+
+@functools.cache
+def let_hooks_be_traced() -> None:
+    """The module hooks of another thread's scope do nothing on this one: a graph need not break where they are called."""
+    enter, leave = _C.module_hooks()
+    torch.compiler.substitute_in_graph(enter, skip_signature_check=True)(lambda module, arguments: None)
+    torch.compiler.substitute_in_graph(leave, skip_signature_check=True)(lambda module, arguments, result: None)
 
 
 def _is_in_scope() -> bool:

@@ -19,6 +19,7 @@ try:
     import torch._inductor.config as inductor_config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
+    from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 except ImportError as error:
     raise _missing(str(error)) from error
 
@@ -27,4 +28,5 @@ for _config, _name in ((inductor_config, "custom_partitioner_fn"), (inductor_con
     if not hasattr(_config, _name):
         raise _missing(f"{_config.__name__}.{_name}")
 
-__all__ = ["CustomPartitionerFn", "functorch_config", "min_cut_rematerialization_partition"]
+__all__ = ["CustomPartitionerFn", "functorch_config", "inductor_config", "min_cut_rematerialization_partition",
+           "run_and_save_rng_state", "run_with_rng_state"]

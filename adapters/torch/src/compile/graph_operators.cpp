@@ -23,7 +23,7 @@ using GraphSessionPtr = std::shared_ptr<GraphSession>;
 
 struct DefaultSessions {
   std::mutex mutex;
-  std::unordered_map<std::string, GraphSessionPtr> by_options;
+  ByText<GraphSessionPtr> by_options;
 };
 
 DefaultSessions& default_sessions() {
@@ -39,11 +39,19 @@ GraphSessionPtr session_for(std::string_view options) {
   if (t_current && t_current->options() == options) return t_current;
   DefaultSessions& sessions = default_sessions();
   const std::lock_guard lock(sessions.mutex);
-  const auto found = sessions.by_options.find(std::string(options));
+  const auto found = sessions.by_options.find(options);
   TORCH_CHECK(found != sessions.by_options.end(),
               "actzip: a compiled graph runs whose options this process does not know: ", options,
               " (allowed: graphs of actzip.compile() and actzip.compile_options())");
   return found->second;
+}
+
+/// A graph names its codecs in each call, and has few.
+const CodecSpec& spec_of(c10::string_view text) {
+  thread_local ByText<CodecSpec> t_known;
+  const std::string_view key(text.data(), text.size());
+  if (const auto found = t_known.find(key); found != t_known.end()) return found->second;
+  return t_known.emplace(key, parse_spec(key)).first->second;
 }
 
 Seed seed_at(const at::Tensor& seeds, std::int64_t line) {
@@ -56,13 +64,13 @@ DType dtype_of(c10::ScalarType type) {
   return *dtype;
 }
 
-at::Tensor begin(c10::string_view options, c10::string_view sites, at::Device device) {
-  return session_for({options.data(), options.size()})->begin_graph({sites.data(), sites.size()}, device);
+at::Tensor begin(c10::string_view options, c10::string_view sites, at::Device device, at::IntArrayRef sizes) {
+  return session_for({options.data(), options.size()})->begin_graph({sites.data(), sites.size()}, device, sizes);
 }
 
 at::Tensor encode_tensor(const at::Tensor& tensor, c10::string_view codec, std::int64_t segments,
                          const at::Tensor& seeds, std::int64_t line) {
-  const CodecSpec spec = parse_spec({codec.data(), codec.size()});
+  const CodecSpec& spec = spec_of(codec);
   const DType dtype = dtype_of(tensor.scalar_type());
   const Shape shape = to_shape(tensor);
   const auto guard = c10::OptionalDeviceGuard(tensor.is_cuda() ? std::optional(tensor.device()) : std::nullopt);
@@ -85,7 +93,7 @@ at::Tensor decode_tensor(const at::Tensor& bytes, c10::string_view codec, std::i
   const Stream stream = current_stream(bytes.device());
   at::Tensor tensor = at::empty_strided(size, stride, bytes.options().dtype(type));
   decode(
-      parse_spec({codec.data(), codec.size()}),
+      spec_of(codec),
       {static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel()), stream.device()},
       {tensor.mutable_data_ptr(), dtype_of(type), to_shape(tensor), stream.device()}, seed_at(seeds, line), stream,
       {.count = segments});
@@ -117,7 +125,7 @@ void register_graph_operators() {
   static const bool registered = [] {
     auto* library = new ::torch::Library(::torch::Library::DEF, "actzip", std::nullopt, __FILE__, __LINE__);
     const std::vector<at::Tag> fixed{at::Tag::needs_fixed_stride_order, at::Tag::pt2_compliant_tag};
-    library->def("begin(str options, str sites, Device device) -> Tensor",
+    library->def("begin(str options, str sites, Device device, SymInt[] sizes=[]) -> Tensor",
                  {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
     library->def("encode(Tensor tensor, str codec, SymInt segments, Tensor seeds, int line) -> Tensor", fixed);
     library->def(

@@ -16,15 +16,6 @@ namespace actzip::torch {
 
 namespace {
 
-constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15ULL;
-
-/// So that sessions with neighbouring seeds share no signs.
-std::uint64_t spread_seed(std::uint64_t x) {
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31U);
-}
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -56,20 +47,24 @@ Number parse_number(std::string_view text) {
   return number;
 }
 
-Shape parse_shape(std::string_view text) {
+Shape dense_shape(c10::IntArrayRef sizes) {
   Shape shape;
-  if (text.empty()) return shape;
-  const auto sizes = split(text, 'x');
-  if (sizes.size() > kMaxRank) refuse("shape", text);
   shape.rank = static_cast<int>(sizes.size());
-  for (std::size_t d = 0; d < sizes.size(); ++d) shape.sizes[d] = parse_number<std::int64_t>(sizes[d]);
   std::int64_t stride = 1;
-  for (int d = shape.rank - 1; d >= 0; --d) {
-    const auto at = static_cast<std::size_t>(d);
-    shape.strides[at] = stride;
-    stride *= shape.sizes[at];
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    shape.sizes[d] = sizes[d];
+    shape.strides[d] = stride;
+    stride *= sizes[d];
   }
   return shape;
+}
+
+Shape parse_shape(std::string_view text) {
+  if (text.empty()) return {};
+  std::vector<std::int64_t> sizes;
+  for (const std::string_view size : split(text, 'x')) sizes.push_back(parse_number<std::int64_t>(size));
+  if (sizes.size() > kMaxRank) refuse("shape", text);
+  return dense_shape(sizes);
 }
 
 GraphSite parse_graph_site(std::string_view line) {
@@ -80,6 +75,7 @@ GraphSite parse_graph_site(std::string_view line) {
   if (fields.size() != kFields) refuse("description of a saved tensor", line);
   const auto use = parse_use(fields[3]);
   if (!use) refuse("use", fields[3]);
+  const bool is_resized = fields[8].starts_with('~');
   return {.module = std::string(fields[0]),
           .op = std::string(fields[1]),
           .slot = std::string(fields[2]),
@@ -88,16 +84,17 @@ GraphSite parse_graph_site(std::string_view line) {
           .spec = parse_spec(fields[5]),
           .cause = parse_value<Cause>(fields[6], kCauses, "cause"),
           .dtype = parse_dtype(std::string(fields[7])),
-          .shape = parse_shape(fields[8]),
+          .shape = parse_shape(is_resized ? fields[8].substr(1) : fields[8]),
+          .is_resized = is_resized,
           .before = parse_number<std::size_t>(fields[9]),
           .after = parse_number<std::size_t>(fields[10]),
           .reason = std::string(fields[11])};
 }
 
 /// Parsed once for each text; never forgotten, because reports refer to their reasons.
-const std::vector<GraphSite>& graph_sites(const std::string& text) {
+const std::vector<GraphSite>& graph_sites(std::string_view text) {
   static auto* mutex = new std::mutex;
-  static auto* known = new std::unordered_map<std::string, std::vector<GraphSite>>;
+  static auto* known = new ByText<std::vector<GraphSite>>;
   const std::lock_guard lock(*mutex);
   if (const auto found = known->find(text); found != known->end()) return found->second;
   return known->emplace(text, parse_graph_sites(text)).first->second;
@@ -118,27 +115,37 @@ std::vector<GraphSite> parse_graph_sites(std::string_view text) {
   return sites;
 }
 
+/// Not before a graph runs: while a CUDA graph is replayed none does, and the report stays.
 void GraphSession::begin_step() {
   const std::lock_guard lock(mutex_);
-  has_begun_ = true;
-  backward_seen_ = backwards_of_graphs();
-  repetitions_.clear();
-  session_.begin_step();
+  is_announced_ = true;
 }
 
 /// What a checkpoint computes again belongs to the step whose backward runs.
-bool GraphSession::begins_step() {
+void GraphSession::begin_step_if_due() {
   const std::lock_guard lock(mutex_);
-  return !has_begun_ || (!is_in_backward() && backwards_of_graphs() != backward_seen_);
+  const bool is_after_backward = !is_in_backward() && backwards_of_graphs() != backward_seen_;
+  if (has_begun_ && !is_announced_ && !is_after_backward) return;
+  is_announced_ = false;
+  has_begun_ = true;
+  backward_seen_ = backwards_of_graphs();
+  for (Name& name : names_) name.repetitions = 0;
+  session_.begin_step();
 }
 
-at::Tensor GraphSession::begin_graph(const std::string& text, c10::Device device) {
+at::Tensor GraphSession::begin_graph(std::string_view text, c10::Device device, c10::IntArrayRef sizes) {
   const std::vector<GraphSite>& lines = graph_sites(text);
-  if (begins_step()) begin_step();
-  RunningGraph graph{.session = shared_from_this(), .lines = &lines};
-  for (const GraphSite& site : lines) {
-    graph.sites.push_back(next_site(site));
-    note(graph.sites.back(), site, site.shape, site.before, site.after);
+  begin_step_if_due();
+  ++graphs_begun_;
+  RunningGraph graph{.session = shared_from_this(), .lines = &lines, .sites = next_sites(lines)};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto rank = static_cast<std::size_t>(lines[i].shape.rank);
+    if (lines[i].is_resized && sizes.size() >= rank) {
+      note_resized(graph.sites[i], lines[i], sizes.slice(0, rank));
+      sizes = sizes.slice(rank);
+    } else {
+      note(graph.sites[i], lines[i], lines[i].shape, lines[i].before, lines[i].after);
+    }
   }
   at::Tensor seeds = next_seeds(std::max<std::int64_t>(1, static_cast<std::int64_t>(lines.size())), device);
   graph.seeds = seeds.const_data_ptr();
@@ -157,10 +164,37 @@ void GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std
 }
 
 /// Blocks that share a graph save at sites of one name, so they are told apart by their order.
-SiteId GraphSession::next_site(const GraphSite& site) {
-  const std::string name = site.module + ": " + site.op + '.' + site.slot;
+std::vector<SiteId> GraphSession::next_sites(const std::vector<GraphSite>& lines) {
   const std::lock_guard lock(mutex_);
-  return session_.site({site.module, site.op, site.slot, repetitions_[name]++, site.use});
+  std::vector<SiteId> sites;
+  sites.reserve(lines.size());
+  const std::vector<std::size_t>& numbers = names_of(lines);
+  for (std::size_t i = 0; i < lines.size(); ++i) sites.push_back(next_site(names_[numbers[i]], lines[i]));
+  return sites;
+}
+
+/// Requires the mutex. Texts are built when a graph runs for the first time, not in every step.
+const std::vector<std::size_t>& GraphSession::names_of(const std::vector<GraphSite>& lines) {
+  const auto [entry, is_new] = names_of_graph_.try_emplace(&lines);
+  if (!is_new && entry->second.size() == lines.size()) return entry->second;
+  entry->second.clear();
+  for (const GraphSite& line : lines) {
+    const auto [number, is_new_name] =
+        name_numbers_.try_emplace(line.module + ": " + line.op + '.' + line.slot, names_.size());
+    if (is_new_name) names_.emplace_back();
+    entry->second.push_back(number->second);
+  }
+  return entry->second;
+}
+
+/// Requires the mutex. The core's site has the use of whoever saves there now.
+SiteId GraphSession::next_site(Name& name, const GraphSite& line) {
+  const auto ordinal = static_cast<std::size_t>(name.repetitions++);
+  if (ordinal < name.sites.size() && name.sites[ordinal].second == line.use) return name.sites[ordinal].first;
+  const SiteId site = session_.site({line.module, line.op, line.slot, static_cast<int>(ordinal), line.use});
+  if (ordinal >= name.sites.size()) name.sites.resize(ordinal + 1);
+  name.sites[ordinal] = {site, line.use};
+  return site;
 }
 
 void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, std::size_t before, std::size_t after) {
@@ -170,6 +204,13 @@ void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, st
   saved.bytes = before;
   session_.note(id, saved,
                 {.kind = site.kind, .spec = site.spec, .bytes = after, .reason = site.reason, .cause = site.cause});
+}
+
+/// Of what is not encoded: it is kept whole, or not at all.
+void GraphSession::note_resized(SiteId id, const GraphSite& site, c10::IntArrayRef sizes) {
+  const Shape shape = dense_shape(sizes);
+  const auto bytes = static_cast<std::size_t>(unique_elems(shape)) * dtype_bytes(site.dtype);
+  note(id, site, shape, site.before == 0 ? 0 : bytes, site.after == 0 ? 0 : bytes);
 }
 
 void GraphSession::prepare(c10::Device device) {
@@ -182,7 +223,7 @@ at::Tensor& GraphSession::counter(c10::Device device) {
   at::Tensor& counter = counters_[key_of(device)];
   if (!counter.defined()) {
     counter = at::zeros({1}, at::TensorOptions(device).dtype(at::kLong));
-    counter.fill_(static_cast<std::int64_t>(spread_seed(seed_ * 0xD1342543DE82EF95ULL)));
+    counter.fill_(static_cast<std::int64_t>(spread_seed(seed_start(seed_))));
   }
   return counter;
 }

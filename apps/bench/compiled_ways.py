@@ -1,0 +1,133 @@
+"""Ways to make a step that torch.compile takes part in: ``compiled``, and ``compile:PRESET`` with few bits.
+
+Options follow, as in ``compiled,budget=0.5`` or ``compile:default,mode=reduce-overhead``: ``budget`` is the share of
+the memory of its activations that torch.compile may use, computing the rest again, and ``mode`` is torch.compile's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import compiled
+from .errors import BenchError
+from .presets import options_of
+
+COMPILED, COMPRESSED = "compiled", "compile:"
+#: Modes of torch.compile, and whether they run CUDA graphs.
+MODES = {"default": False, "reduce-overhead": True, "max-autotune": True, "max-autotune-no-cudagraphs": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledWay:
+    preset: str | None = None  #: None: nothing is compressed
+    mode: str = "default"
+    budget: float = 1.0
+
+    @property
+    def has_cuda_graphs(self) -> bool:
+        return MODES[self.mode]
+
+    def compile(self, model: nn.Module) -> nn.Module:
+        """Nothing is compiled before the first step."""
+        if self.preset is not None:
+            return compiled.compile(model, mode=self.mode, **options_of(self.preset))
+        return torch.compile(model, options=self._options())
+
+    def compile_in_place(self, model: nn.Module, **options: Any) -> compiled.CompiledSession | None:
+        """The same for whoever calls the model by its old name. Gives the session of its graphs."""
+        options |= options_of(self.preset) if self.preset is not None else {}
+        settings = self._options()
+        session = None
+        if self.preset is not None:
+            session = compiled.compiled_session(**options)
+            settings |= compiled.compile_options(**options)
+        model.compile(options=settings)
+        return session
+
+    def _options(self) -> dict[str, Any]:
+        modes = {} if self.mode == "default" else torch._inductor.list_mode_options(self.mode)
+        if self.budget == 1:
+            return modes
+        from .memory_budget import BudgetPartitioner  # it loads the compiler
+
+        return {**modes, "custom_partitioner_fn": BudgetPartitioner(self.budget)}
+
+    def begin_step(self) -> None:
+        if self.has_cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
+
+
+def parse(way: str) -> CompiledWay | None:
+    """None if torch.compile has no part in it."""
+    if way.split(",")[0] != COMPILED and not way.startswith(COMPRESSED):
+        return None
+    rest, options = [], {}
+    for part in way.removeprefix(COMPRESSED).split(","):
+        name, _, value = part.partition("=")
+        if name in ("mode", "budget"):
+            options[name] = value
+        else:
+            rest.append(part)
+    preset = ",".join(rest) if way.startswith(COMPRESSED) else None
+    if preset is None and rest != [COMPILED]:
+        raise BenchError(f"'{way}' (allowed: compiled, with mode=M or budget=B; compile:PRESET, with mode=M)")
+    return CompiledWay(preset, _mode(way, options.get("mode", "default")), _budget(way, preset, options.get("budget")))
+
+
+def check(way: str, device: torch.device) -> None:
+    """Refuses what cannot be compiled, or not there."""
+    found = parse(way)
+    assert found is not None
+    if found.has_cuda_graphs and device.type != "cuda":
+        raise BenchError(f"'{way}': mode {found.mode} runs CUDA graphs, which need a GPU (allowed on the CPU: default, "
+                         "max-autotune-no-cudagraphs)")
+    if found.preset is None:
+        return
+    try:
+        compiled.CompiledSession(**options_of(found.preset))
+    except (TypeError, ValueError) as error:
+        raise BenchError(f"--preset {way}: {error}") from None
+
+
+def with_mode(way: str, mode: str) -> str:
+    return way if mode == "default" else f"{way},mode={mode}"
+
+
+def saved_bytes(model: nn.Module, forward: Callable[[], torch.Tensor]) -> int:
+    """What autograd holds between forward and backward, weights and buffers aside. Graphs are made before."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    found: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() not in own:
+            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = forward()
+    held = sum(found.values())
+    loss.backward()
+    return held
+
+
+def _mode(way: str, mode: str) -> str:
+    if mode not in MODES:
+        raise BenchError(f"'{way}': mode '{mode}' (allowed: {', '.join(MODES)})")
+    return mode
+
+
+def _budget(way: str, preset: str | None, text: Any) -> float:
+    if text is None:
+        return 1.0
+    try:
+        budget = float(text)
+    except ValueError:
+        budget = -1.0
+    if preset is not None or not 0 <= budget <= 1:
+        raise BenchError(f"'{way}': budget={text} (allowed: compiled,budget=B with B from 0 to 1)")
+    return budget
