@@ -1,5 +1,6 @@
 """The report says what the allocator says: how many bytes wait for backward."""
 
+import ctypes
 import gc
 
 import actzip
@@ -261,3 +262,32 @@ def test_indices_that_the_caller_holds():
     session = actzip.Session(table, preset="exact")
     held(lambda: table(ids), session)
     assert like_the_report(lambda: table(ids), session).bytes_after == 0
+
+
+class Arena(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+                                                     "uordblks", "fordblks", "keepcost")]
+
+
+def test_a_save_takes_little_memory_of_the_host():
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("needs glibc")
+    libc.mallinfo2.restype = Arena
+    x, count = torch.randn(1024, requires_grad=True), 500
+
+    def used(session):
+        for _ in range(3):
+            gc.collect()
+            before = libc.mallinfo2().uordblks
+            with session or torch.enable_grad():
+                y = x
+                for _ in range(count):
+                    y = y.sigmoid()
+            after = libc.mallinfo2().uordblks
+            y.sum().backward()
+            del y
+        kept = session.report().bytes_after if session else count * x.nbytes
+        return (after - before - kept) / count
+
+    assert used(actzip.Session(guard=False)) - used(None) < 1100
