@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-KINDS = {"complex64": torch.complex64, "complex128": torch.complex128}
-
 
 class Spectral(nn.Module):
     """A layer of a Fourier neural operator, beside a complex linear layer."""
@@ -84,33 +82,23 @@ def test_views(view, preset):
         assert float((plain - kept).abs().square().sum()) < 0.1 * float(plain.abs().square().sum())
 
 
-@pytest.mark.parametrize("name", ["matmul", "bmm", "mul", "div", "dot", "square", "exp", "reciprocal"])
+OPERATORS = {
+    "matmul": lambda z, w: z[0] @ w[0], "bmm": torch.bmm, "mul": torch.mul, "div": lambda z, w: z / (w + 9),
+    "dot": lambda z, w: torch.dot(z.flatten(), w.flatten()), "square": lambda z, w: z**2, "exp": lambda z, w: z.exp(),
+    "reciprocal": lambda z, w: (z + 9).reciprocal()}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
 def test_gradients_of_operators(name):
     torch.manual_seed(0)
     z, w = (torch.randn(4, 64, 64, dtype=torch.complex64, requires_grad=True) for _ in range(2))
-    operators = {"matmul": lambda: z[0] @ w[0], "bmm": lambda: z @ w, "mul": lambda: z * w, "div": lambda: z / (w + 9),
-                 "dot": lambda: torch.dot(z.flatten(), w.flatten()), "square": lambda: z**2, "exp": lambda: z.exp(),
-                 "reciprocal": lambda: (z + 9).reciprocal()}
 
-    def gradients(session=None):
-        z.grad = w.grad = None
+    def gradient_of_first(session=None):
         with session or torch.enable_grad():
-            # as they are computed, not leaves, which are kept as they are
-            y = operators[name]() if name in ("exp", "reciprocal") else computed(z, w, operators[name])
-        torch.view_as_real(y).sum().backward()
-        return z.grad.clone()
+            y = OPERATORS[name](z.sinh(), w.sinh())  # leaves themselves would be taken for parameters
+        return torch.view_as_real(torch.autograd.grad(torch.view_as_real(y).sum(), z)[0]).flatten()
 
-    def computed(first, second, operator):
-        nonlocal z, w
-        leaves = z, w
-        z, w = first * 1, second * 1
-        try:
-            return operator()
-        finally:
-            z, w = leaves
-
-    plain, kept = gradients(), gradients(actzip.Session(min_elems=0))
-    assert cosine(torch.view_as_real(plain).flatten(), torch.view_as_real(kept).flatten()) > 0.97
+    assert cosine(gradient_of_first(), gradient_of_first(actzip.Session(min_elems=0))) > 0.97
 
 
 @pytest.mark.parametrize("operator", [torch.tanh, torch.sigmoid, torch.abs, torch.sin, torch.angle])

