@@ -219,6 +219,8 @@ class State : public std::enable_shared_from_this<State> {
     HeldMemory::Part held = {};
   };
   Place place_for(const Site& site, std::size_t bytes);
+  [[nodiscard]] double behind(const Site& site);
+  void note_over_budget(std::size_t bytes);
   std::shared_ptr<Blob> store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
                                        const Target& target, Outcome& outcome);
   std::shared_ptr<Blob> encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec, Segments segments,
@@ -258,6 +260,7 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<bool> is_asked_{false};   ///< this step has begun its backward
   std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
   std::atomic<bool> is_over_budget_{false};
+  std::atomic<std::size_t> wanted_{0};   ///< if it is: what the step would have held
   std::atomic<bool> knows_step_{false};  ///< what comes behind each site; not in the first step after load()
   std::atomic<bool> has_beside_{false};  ///< hold_beside() has given room in this step
 

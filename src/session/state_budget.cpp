@@ -110,14 +110,24 @@ State::Place State::place_for(const Site& site, std::size_t bytes) {
   const bool can_go = offload_ && bytes >= kWorthOffloading;
   if (!budget_) return {can_go ? Tier::host : Tier::device, {}};
   const bool is_known = held.limit() != HeldMemory::kNoLimit;
-  const double with_rest = static_cast<double>(bytes) + site.planned_behind;
+  const double with_rest = static_cast<double>(bytes) + behind(site);
   const bool must_go = can_go && (!is_known || with_rest > static_cast<double>(held.room()));
   if (!must_go) {
     if (HeldMemory::Part part = held.try_hold(bytes)) return {Tier::device, std::move(part)};
   }
   if (offload_) return {Tier::host, {}};
-  is_over_budget_ = true;
+  note_over_budget(bytes);
   return {Tier::nowhere, {}};
+}
+
+double State::behind(const Site& site) {
+  const std::lock_guard lock(mutex_);
+  return site.planned_behind;
+}
+
+void State::note_over_budget(std::size_t bytes) {
+  wanted_ = std::max(wanted_.load(), held.now() + bytes);
+  is_over_budget_ = true;
 }
 
 /// Checks what cannot be meant, and sets the limit if it is known from the start.
@@ -159,12 +169,14 @@ void State::settle_budget() {
     const double now = static_cast<double>(held.peak()) / sum.after;
     overlap_ = std::max(now, std::lerp(overlap_.value_or(now), now, kForget));
   }
-  is_over_budget_ = has_beside_ = false;
-  most_bits_ = kAnyBits;
-  growth_ = 1.0;
   const auto planned = adaptation_.report().predicted_bytes;
   const double drift = planned ? std::abs(sum.after - static_cast<double>(*planned)) : sum.after;
-  if (plans_bytes() && step_ >= kLearningSteps && (must_plan_ || drift > kDrift * sum.after)) plan_within_budget();
+  const bool is_off_plan = !is_over_budget_ && drift > kDrift * sum.after;
+  is_over_budget_ = has_beside_ = false;
+  wanted_ = 0;
+  most_bits_ = kAnyBits;
+  growth_ = 1.0;
+  if (step_ >= kLearningSteps && (must_plan_ || is_off_plan)) plan_within_budget();
   note_what_comes_behind();
 }
 
@@ -189,17 +201,21 @@ void State::note_what_comes_behind() {
   knows_step_ = true;
 }
 
-/// Requires the mutex.
+/// Requires the mutex. Where not even the fewest bits fit into a plan, sites go on with what they had: if that does not
+/// fit either, backward says so. But a site that was promised more bits must have them.
 void State::plan_within_budget() {
   if (!plans_bytes() || held.limit() == HeldMemory::kNoLimit) return;
-  must_plan_ = false;
-  const double spendable = static_cast<double>(held.limit()) * (1.0 - kSpare) / std::max(overlap_.value_or(1.0), 1e-3);
-  try {
-    adaptation_.plan(order_, TotalBytes{static_cast<std::size_t>(spendable)});
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::budget_too_small) throw;
-    throw over_budget();
+  const double whole = static_cast<double>(held.limit()) / std::max(overlap_.value_or(1.0), 1e-3);
+  for (const double part : {1.0 - kSpare, 1.0}) {
+    try {
+      adaptation_.plan(order_, TotalBytes{static_cast<std::size_t>(whole * part)});
+      must_plan_ = false;
+      return;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::budget_too_small) throw;
+    }
   }
+  if (must_plan_) throw over_budget();
 }
 
 /// Requires the mutex. Until there is a plan: the fewest bits. No more than the step allows by now, so that all who
@@ -242,7 +258,7 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
 HeldMemory::Part State::hold(std::size_t bytes) {
   if (!budget_) return {};
   HeldMemory::Part part = held.try_hold(bytes);
-  if (!part) is_over_budget_ = true;
+  if (!part) note_over_budget(bytes);
   return part;
 }
 
@@ -304,8 +320,8 @@ Error State::over_budget() const {
     sizes.emplace_back(least_bytes(*site, adaptation_.limits()), site);
     least += static_cast<double>(sizes.back().first);
   }
-  const std::size_t needed =
-      std::max(static_cast<std::size_t>(least * std::min(overlap_.value_or(1.0), 1.0)), held.limit() + 1);
+  const auto at_once = static_cast<std::size_t>(least * std::min(overlap_.value_or(1.0), 1.0));
+  const std::size_t needed = std::max({at_once, wanted_.load(), held.limit() + 1});
   std::ranges::stable_sort(sizes, std::greater(), &std::pair<std::size_t, const Site*>::first);
   std::string names;
   for (std::size_t i = 0; i < std::min(sizes.size(), kMostNamed); ++i) {

@@ -158,6 +158,30 @@ TEST_F(BudgetTest, what_cannot_be_kept_is_said_before_anything_is_wrong) {
   backward();  // a smaller step fits
 }
 
+TEST_F(BudgetTest, a_step_that_is_too_large_spoils_no_later_one) {
+  restart({.budget = std::to_string(3 * rotated_bytes(2) + 1000)});
+  steps(4);
+  step(16 * kBudgetElems);
+  EXPECT_LE(most_held(), *session->report().budget->bytes);
+  expect_says(ErrorCode::budget_too_small, "cannot be kept", [&] { backward(); });
+  steps(3);
+  EXPECT_EQ(session->report().sites[0].reason, "as planned");
+  EXPECT_LE(most_held(), *session->report().budget->bytes);
+}
+
+TEST_F(BudgetTest, what_fits_in_its_fewest_bits_alone_goes_on_so) {
+  restart({.budget = std::to_string(3 * rotated_bytes(1) + 400)});
+  steps(5);
+  EXPECT_EQ(codecs(), (Codecs{"rotated:1", "rotated:1", "rotated:1", "as is"}));
+}
+
+TEST_F(BudgetTest, more_bits_than_there_are_is_said) {
+  restart({.budget = std::to_string(3 * rotated_bytes(1) + 420)});
+  steps(3);
+  EXPECT_FALSE(session->note_look(id("a"), /*spoils_gradient=*/true));
+  expect_says(ErrorCode::budget_too_small, "cannot be kept", [&] { step(); });
+}
+
 TEST_F(BudgetTest, a_share_that_cannot_be_kept_is_said_in_the_first_step) {
   restart({.budget = "0.01"});
   step();
