@@ -38,7 +38,7 @@ def verify(
     >>> result.total.cosine > 0.9
     True
     >>> [row.name for row in result.sites]
-    ['0: addmm.mat1', '2: addmm.mat1']
+    ['2: addmm.mat1']
     """
     check_model(model, "verify")
     if not callable(batch):

@@ -283,7 +283,7 @@ std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
     std::shared_ptr<State> state;
     HeldMemory::Part part;  // after the state, which it belongs to
   };
-  return std::make_shared<Beside>(shared_from_this(), std::move(part));
+  return std::make_shared<Beside>(Beside{shared_from_this(), std::move(part)});
 }
 
 /// Under a budget a site that few bits spoil cannot simply be kept as it is. Whether there are more bits to be had.

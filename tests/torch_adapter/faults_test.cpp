@@ -76,7 +76,7 @@ class TorchFaults : public ::testing::Test {
   at::Tensor forward(Session* session) {
     std::optional<Scope> scope;
     if (session != nullptr) scope.emplace(session->impl());
-    return network_.forward(tokens_);
+    return network_.forward(tokens_.clone());  // what a caller holds is kept as it is
   }
   Gradients backward(const at::Tensor& loss) { return ::torch::autograd::grad({loss}, network_.parameters()); }
 
