@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "actzip/codec.hpp"
@@ -198,6 +200,35 @@ TEST_F(BudgetTest, two_steps_that_wait_together_share_it) {
     if (i > 0) backward();
     EXPECT_LE(most_held(), budget);
   }
+}
+
+TEST_F(BudgetTest, threads_share_it) {
+  const std::size_t budget = 12 * rotated_bytes(2);
+  restart({.budget = std::to_string(budget)});
+  std::atomic<int> wrong{0};
+  test::PlainMemory plain;
+  const auto train = [&](const char* module) {
+    const test::FakeTensor tensor(kBudgetElems);
+    for (int i = 0; i < 200; ++i) {
+      session->begin_step();
+      std::vector<Kept> kept;
+      kept.push_back(session->keep(id(module), tensor.saved(), Stream(), plain));
+      kept.push_back(session->keep(id("shared"), tensor.saved(), Stream(), plain));
+      if (session->report().budget->most_held > budget) ++wrong;
+      try {
+        for (const Kept& one : kept) {
+          if (one.how == Keep::encoded) restore(one, Stream(), plain);
+        }
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::budget_too_small) ++wrong;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const char* module : {"a", "b", "c", "d"}) threads.emplace_back(train, module);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(session->live_bytes(), 0U);
 }
 
 TEST_F(BudgetTest, a_site_that_few_bits_spoil_gets_more) {
