@@ -244,7 +244,8 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Decision& d
   }
   if (source != nullptr) teach(*source, of_source);
   Want have = source != nullptr ? want : to_store(site, want, found);
-  if (plans_bytes() && (decision.can_plan || has_plane(have.spec))) have = fit_into_budget(site, tensor, have);
+  const bool has_values_for_others = has_plane(have.spec) || site.has_plane;
+  if (plans_bytes() && (decision.can_plan || has_values_for_others)) have = fit_into_budget(site, tensor, have);
   return store(site, tensor, {want, have, std::move(keys)}, target, outcome);
 }
 
@@ -280,7 +281,7 @@ Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const 
     outcome.samples = segments.total_bits != 0 ? segments.count : 0;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
   }
-  auto blob = options_.dry ? empty_blob(site) : store_in_place(site, tensor, segments, target, outcome);
+  auto blob = options_.dry ? exact_blob(site, {}) : store_in_place(site, tensor, segments, target, outcome);
   const Keep how = blob->contents().how;
   if (!blob->contents().is_private) blob->keys = std::move(storing.keys);
   blob->want = want;
@@ -315,21 +316,12 @@ Kept State::derived_from(const Blob& source, Site& site, ShareKeys keys, const W
 
 /// Says in the table of shares that this memory has been counted, though nothing of it is kept.
 std::shared_ptr<const Blob> State::mark_of(Site& site, ShareKeys keys, const Want& want) {
-  auto mark = empty_blob(site);
+  auto mark = exact_blob(site, {});
   mark->keys = std::move(keys);
   mark->want = want;
   mark->have = {Keep::shape_only, Copy{}};
   shared.insert(*mark);
   return mark;
-}
-
-/// Stands in the table of shares for memory of which nothing is encoded.
-std::shared_ptr<Blob> State::empty_blob(Site& site) {
-  Blob::Contents nothing;
-  nothing.site = &site.name;
-  auto blob = std::make_shared<Blob>(shared_from_this(), std::move(nothing));
-  blob->site = &site;
-  return blob;
 }
 
 /// Memory that several sites save is kept once, as the most faithful of them asks. The first of them cannot know; so

@@ -207,7 +207,6 @@ class State : public std::enable_shared_from_this<State> {
   Kept store(Site& site, const SavedTensor& tensor, Storing storing, const Target& target, Outcome& outcome);
   Kept derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want);
   std::shared_ptr<const Blob> mark_of(Site& site, ShareKeys keys, const Want& want);
-  std::shared_ptr<Blob> empty_blob(Site& site);
   void teach(const Blob& source, const Want& want);
   static void ask(Site& site, const Want& own, const Want& want);
   Want to_store(const Site& site, const Want& want, const Found& found);

@@ -93,7 +93,7 @@ std::shared_ptr<Blob> State::dropped_blob(Site& site, const SavedTensor& tensor,
   return std::make_shared<Blob>(shared_from_this(), std::move(nothing));
 }
 
-/// Stands for a tensor that the adapter keeps as it is, and for its bytes in a budget.
+/// Stands for memory of which nothing is encoded, in the table of shares, and for its bytes in a budget if they count.
 std::shared_ptr<Blob> State::exact_blob(Site& site, HeldMemory::Part held_bytes) {
   Blob::Contents contents;
   contents.site = &site.name;
@@ -171,7 +171,7 @@ void State::settle_budget() {
   }
   const auto planned = adaptation_.report().predicted_bytes;
   const double drift = planned ? std::abs(sum.after - static_cast<double>(*planned)) : sum.after;
-  const bool is_off_plan = !is_over_budget_ && drift > kDrift * sum.after;
+  const bool is_off_plan = drift > kDrift * sum.after;
   is_over_budget_ = has_beside_ = false;
   wanted_ = 0;
   most_bits_ = kAnyBits;
@@ -243,7 +243,7 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
   if (static_cast<double>(kept_bytes(site, shape, have.spec)) <= room) return have;
   const PlanLimits& limits = adaptation_.limits();
   const std::vector<PlanChoice> choices =
-      choices_for(site, shape, least_bits(site, limits), has_plane(have.spec), limits);
+      choices_for(site, shape, least_bits(site, limits), has_plane(have.spec) || site.has_plane, limits);
   const int bits = code_bits(have.spec, shape.dtype);
   auto best = choices.begin();
   for (auto next = best + 1; next != choices.end() && next->bits < bits; ++next) {
@@ -330,11 +330,11 @@ Error State::over_budget() const {
                          is_fixed(*site) ? fmt::format(" ({})", to_string(site->last.kind)) : "");
   }
   if (sizes.size() > kMostNamed) names += fmt::format(", and {} more", sizes.size() - kMostNamed);
-  return {
-      ErrorCode::budget_too_small,
-      fmt::format("session: a budget of {} cannot be kept: the fewest bits of this step take {}, {} more (allowed: a "
-                  "larger budget, or smaller batches). At the least: {}",
-                  bytes_text(held.limit()), bytes_text(needed), bytes_text(needed - held.limit()), names)};
+  return {ErrorCode::budget_too_small,
+          fmt::format(
+              "session: a budget of {} cannot be kept: this step would hold {}, {} more (allowed: a larger budget, or "
+              "smaller batches). With the fewest bits: {}",
+              bytes_text(held.limit()), bytes_text(needed), bytes_text(needed - held.limit()), names)};
 }
 
 }  // namespace actzip::session

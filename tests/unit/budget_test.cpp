@@ -154,7 +154,7 @@ TEST_F(BudgetTest, what_cannot_be_kept_is_said_before_anything_is_wrong) {
   restart({.budget = std::to_string(2 * rotated_bytes(1))});
   step();
   EXPECT_LE(most_held(), 2 * rotated_bytes(1));
-  expect_says(ErrorCode::budget_too_small, "the fewest bits of this step take", [&] { backward(); });
+  expect_says(ErrorCode::budget_too_small, "this step would hold", [&] { backward(); });
   expect_says(ErrorCode::budget_too_small, "'a: mm.self'", [&] { backward(); });
   step(kBudgetElems / 4);
   backward();  // a smaller step fits
