@@ -38,6 +38,25 @@ def test_changes_no_gradient(kind, options, tmp_path):
     assert os.listdir(tmp_path) == [], "the file has no name"
 
 
+def test_a_recurrent_layer_runs_again_on_an_input_in_the_file(tmp_path):
+    torch.manual_seed(0)
+    model, inputs = torch.nn.LSTM(64, 128, 2, batch_first=True), torch.randn(8, 64, 64)
+
+    def gradient(session):
+        model.zero_grad()
+        with session:
+            loss = model(inputs.clone())[0].square().mean()
+        loss.backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    with_file, without = actzip.Session(model, offload=tmp_path), actzip.Session(model)
+    for _ in range(3):
+        assert torch.equal(gradient(with_file), gradient(without))
+    report = with_file.report()
+    assert report.bytes_after == without.report().bytes_after < report.bytes_before / 10
+    assert report.bytes_offloaded > 0
+
+
 def test_leaves_memory_in_forward(tmp_path):
     model, *batch = make("text")
     session = actzip.Session(model, preset="exact", offload=tmp_path)

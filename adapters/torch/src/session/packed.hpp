@@ -55,6 +55,10 @@ class Packed {
   [[nodiscard]] Keep how() const { return kept_.how; }
   /// Whether its values are kept in few bits, so that others may be derived from them.
   [[nodiscard]] bool is_encoded() const { return kept_.how == Keep::encoded; }
+  /// Whether unpack() gives just what was saved.
+  [[nodiscard]] bool is_exact() const {
+    return kept_.how == Keep::as_is || (kept_.how == Keep::encoded && !kept_.derived && !is_lossy(kept_));
+  }
   /// Whether nothing is kept, and the operator runs again for it.
   [[nodiscard]] bool is_recomputed() const { return kept_.how == Keep::recomputed; }
   /// Whether it restores the source that it was packed with, from which the tensor is to be computed.

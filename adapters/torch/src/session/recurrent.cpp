@@ -48,8 +48,8 @@ int RecurrentCall::next_part(SlotCode slot) {
   return is_output ? saved_outputs_++ : kArgument;
 }
 
-void RecurrentCall::note_kept(int part, const at::Tensor& tensor, const Packed& packed) {
-  if (part == kInput && packed.how() == Keep::as_is) input_ = tensor.tensor_data();
+void RecurrentCall::note_kept(int part, const Packed& packed) {
+  if (part == kInput && packed.is_exact()) input_ = packed;
   if (part < kOutputs) is_computed_[static_cast<std::size_t>(part)] = packed.is_recomputed();
 }
 
@@ -64,7 +64,7 @@ void RecurrentCall::run() {
   const at::AutoDispatchBelowADInplaceOrView no_graph;
   const at::AutoGradMode for_workspace(true);  // without gradients the layer makes none
   ::torch::jit::Stack stack = arguments_;
-  stack[0] = input_;
+  stack[0] = input_->unpack();
   op_.callBoxed(stack);
   for (std::size_t i = 0; i < kOutputs; ++i) {
     if (is_computed_[i]) outputs_[i] = std::move(stack[i]).toTensor();
@@ -75,7 +75,7 @@ Packed SessionImpl::pack_recurrent(const std::shared_ptr<RecurrentCall>& call, S
   const int part = call->next_part(saver.slot);
   saver.facts.recomputable = call->can_run(part);
   Packed packed = pack_for(saver, tensor);
-  call->note_kept(part, tensor, packed);
+  call->note_kept(part, packed);
   if (packed.is_recomputed()) {
     packed.call_ = call;
     packed.part_ = part;

@@ -9,6 +9,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "observe/running_operators.hpp"
 #include "session/packed.hpp"
@@ -34,10 +35,10 @@ class RecurrentCall final : public RunsAgain {
   [[nodiscard]] int next_part(SlotCode slot);
 
   /// Whether that part is to be kept as it is so that others can be computed, or can be computed itself.
-  [[nodiscard]] bool can_run(int part) const { return part == kInput || (part < kOutputs && input_.defined()); }
+  [[nodiscard]] bool can_run(int part) const { return part == kInput || (part < kOutputs && input_.has_value()); }
 
   /// That part was kept so. Only from the input itself the same outputs come again.
-  void note_kept(int part, const at::Tensor& tensor, const Packed& packed);
+  void note_kept(int part, const Packed& packed);
 
   void note_restored(int /*part*/, const at::Tensor& /*tensor*/) override {}
 
@@ -49,7 +50,7 @@ class RecurrentCall final : public RunsAgain {
 
   const c10::OperatorHandle op_;
   const ::torch::jit::Stack arguments_;
-  at::Tensor input_;  ///< if it is kept as it is
+  std::optional<Packed> input_;  ///< if it is kept exactly
   int saved_outputs_ = 0;
   std::array<bool, kOutputs> is_computed_{};  ///< nothing of it is kept
   std::mutex mutex_;                          ///< of what follows
