@@ -44,6 +44,12 @@ Packed Packed::later(std::shared_ptr<const Packed> packed) {
   return later;
 }
 
+Packed Packed::for_another() const {
+  Packed packed = *this;
+  if (as_is_.defined()) packed.as_is_ = as_is_.tensor_data();
+  return packed;
+}
+
 void Packed::note_version(const at::Tensor& tensor) {
   has_version_ = !tensor.is_inference();
   if (!has_version_) return;

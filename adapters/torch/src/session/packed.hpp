@@ -59,6 +59,8 @@ class Packed {
   [[nodiscard]] bool is_exact() const {
     return kept_.how == Keep::as_is || (kept_.how == Keep::encoded && !kept_.derived && !is_lossy(kept_));
   }
+  /// For somebody who holds it beside the node, and is counted as another one who does: see note_holder().
+  [[nodiscard]] Packed for_another() const;
   /// Whether nothing is kept, and the operator runs again for it.
   [[nodiscard]] bool is_recomputed() const { return kept_.how == Keep::recomputed; }
   /// Whether it restores the source that it was packed with, from which the tensor is to be computed.

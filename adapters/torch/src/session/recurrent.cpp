@@ -49,7 +49,7 @@ int RecurrentCall::next_part(SlotCode slot) {
 }
 
 void RecurrentCall::note_kept(int part, const Packed& packed) {
-  if (part == kInput && packed.is_exact()) input_ = packed;
+  if (part == kInput && packed.is_exact()) input_ = packed.for_another();
   if (part < kOutputs) is_computed_[static_cast<std::size_t>(part)] = packed.is_recomputed();
 }
 
