@@ -1,7 +1,8 @@
 """Ways to make a step that torch.compile takes part in: ``compiled``, and ``compile:PRESET`` with few bits.
 
 Options follow, as in ``compiled,budget=0.5`` or ``compile:default,mode=reduce-overhead``: ``budget`` is the share of
-the memory of its activations that torch.compile may use, computing the rest again, and ``mode`` is torch.compile's.
+the memory of its activations that torch.compile may use, computing the rest again, ``mode`` is torch.compile's, and
+``derive`` actzip.compile's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .errors import BenchError
 from .presets import options_of
 
 COMPILED, COMPRESSED = "compiled", "compile:"
+DERIVE: dict[str, bool | str] = {"no": False, "yes": True, "auto": "auto"}
 #: Modes of torch.compile, and whether they run CUDA graphs.
 MODES = {"default": False, "reduce-overhead": True, "max-autotune": True, "max-autotune-no-cudagraphs": False}
 
@@ -27,6 +29,7 @@ class CompiledWay:
     preset: str | None = None  #: None: nothing is compressed
     mode: str = "default"
     budget: float = 1.0
+    derive: bool | str = False
 
     @property
     def has_cuda_graphs(self) -> bool:
@@ -35,19 +38,23 @@ class CompiledWay:
     def compile(self, model: nn.Module) -> nn.Module:
         """Nothing is compiled before the first step."""
         if self.preset is not None:
-            return compiled.compile(model, mode=self.mode, **options_of(self.preset))
+            return compiled.compile(model, mode=self.mode, **self.session_options())
         return torch.compile(model, options=self._options())
 
     def compile_in_place(self, model: nn.Module, **options: Any) -> compiled.CompiledSession | None:
         """The same for whoever calls the model by its old name. Gives the session of its graphs."""
-        options |= options_of(self.preset) if self.preset is not None else {}
         settings = self._options()
         session = None
         if self.preset is not None:
+            options |= self.session_options()
             session = compiled.compiled_session(**options)
             settings |= compiled.compile_options(**options)
         model.compile(options=settings)
         return session
+
+    def session_options(self) -> dict[str, Any]:
+        assert self.preset is not None
+        return {**options_of(self.preset), "derive": self.derive}
 
     def _options(self) -> dict[str, Any]:
         modes = {} if self.mode == "default" else torch._inductor.list_mode_options(self.mode)
@@ -69,14 +76,15 @@ def parse(way: str) -> CompiledWay | None:
     rest, options = [], {}
     for part in way.removeprefix(COMPRESSED).split(","):
         name, _, value = part.partition("=")
-        if name in ("mode", "budget"):
+        if name in ("mode", "budget", "derive"):
             options[name] = value
         else:
             rest.append(part)
     preset = ",".join(rest) if way.startswith(COMPRESSED) else None
     if preset is None and rest != [COMPILED]:
-        raise BenchError(f"'{way}' (allowed: compiled, with mode=M or budget=B; compile:PRESET, with mode=M)")
-    return CompiledWay(preset, _mode(way, options.get("mode", "default")), _budget(way, preset, options.get("budget")))
+        raise BenchError(f"'{way}' (allowed: compiled, with mode=M or budget=B; compile:PRESET, with mode=M or derive=D)")
+    return CompiledWay(preset, _mode(way, options.get("mode", "default")), _budget(way, preset, options.get("budget")),
+                       _derive(way, preset, options.get("derive", "no")))
 
 
 def check(way: str, device: torch.device) -> None:
@@ -89,7 +97,7 @@ def check(way: str, device: torch.device) -> None:
     if found.preset is None:
         return
     try:
-        compiled.CompiledSession(**options_of(found.preset))
+        compiled.CompiledSession(**found.session_options())
     except (TypeError, ValueError) as error:
         raise BenchError(f"--preset {way}: {error}") from None
 
@@ -119,6 +127,12 @@ def _mode(way: str, mode: str) -> str:
     if mode not in MODES:
         raise BenchError(f"'{way}': mode '{mode}' (allowed: {', '.join(MODES)})")
     return mode
+
+
+def _derive(way: str, preset: str | None, text: str) -> bool | str:
+    if text not in DERIVE or (preset is None and text != "no"):
+        raise BenchError(f"'{way}': derive={text} (allowed: compile:PRESET,derive=D with D {', '.join(DERIVE)})")
+    return DERIVE[text]
 
 
 def _budget(way: str, preset: str | None, text: Any) -> float:

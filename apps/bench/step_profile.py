@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .results import Row
-from .steps import PLAIN, Variant
+from .steps import Variant
 from .table import table
 
 Event = dict[str, Any]  # of a Chrome trace, which is the same in all versions of torch
@@ -133,16 +133,16 @@ def union_us(events: Iterable[Event]) -> float:
 
 
 def text(row: Row, plain: Row) -> str:
-    """One row's profile, beside plain's unless it is that."""
+    """One row's profile, beside that of the row it compares with."""
     mine, other = row.profile, plain.profile or {}
     figures = [(name, shown(other.get(name)), shown(mine[name])) for name in mine if name != "gpu_ms_by_kernel"]
     figures.insert(0, ("step_ms", shown(plain.step_ms), shown(row.step_ms)))
     if row is plain:
         return f"{row.model}, profile of {row.preset}\n" + table(("", row.preset), [(a, c) for a, _, c in figures])
     kernels = differences(mine["gpu_ms_by_kernel"], other.get("gpu_ms_by_kernel", {}))
-    parts = [f"{row.model}, profile of {row.preset}", table(("", PLAIN, row.preset), figures)]
+    parts = [f"{row.model}, profile of {row.preset}", table(("", plain.preset, row.preset), figures)]
     if kernels:
-        parts.append(table(("difference ms", PLAIN, row.preset, "kernel"), kernels))
+        parts.append(table(("difference ms", plain.preset, row.preset, "kernel"), kernels))
     return "\n".join(parts)
 
 

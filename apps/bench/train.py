@@ -99,7 +99,8 @@ def show(rows: Sequence[Row]) -> None:
     print(f"\n{text(rows)}")
     for row in rows:
         if row.profile:
-            print(f"\n{step_profile.text(row, plain=rows[0])}")
+            reference = next(other for other in rows if other.preset == row.against)
+            print(f"\n{step_profile.text(row, reference)}")
     sys.stdout.flush()  # the next model may fail
 
 

@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # what is made here runs once: the compiler need not try hard
 
 import actzip
+import pytest
 import torch
 import torch._inductor.lowering  # its decompositions ask for it
 import torch.nn.functional as F
@@ -15,6 +16,8 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
+
+DRAWS = 8
 
 
 class Block(nn.Module):
@@ -126,6 +129,30 @@ def gradient(model, forward, batch, scope=None):
         loss = mean_square(forward(batch))
     loss.backward()
     return flat(model)
+
+
+def eager_gradients(model, batch, forward=None):
+    """Those of an eager session: ``DRAWS`` of them, after a step in which it learns what is shared."""
+    session = actzip.Session(model, guard=False)
+
+    def own_input(x):
+        return model(x.clone())  # which nobody else holds, else it is kept as it is
+
+    return [gradient(model, forward or own_input, batch, session) for _ in range(DRAWS + 1)][1:]
+
+
+def padded_llama(device="cpu"):
+    """One layer, two sequences of four shorter than the others; and what gives the results that are no padding."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, use_cache=False)
+    model = transformers.LlamaForCausalLM(config).to(device)
+    tokens = torch.randint(128, (4, 48), device=device)
+    mask = torch.ones_like(tokens)
+    mask[0, :20] = mask[2, :7] = 0
+    return model, lambda forward: lambda _: forward(input_ids=tokens, attention_mask=mask).logits[mask.bool()]
 
 
 def flat(model):

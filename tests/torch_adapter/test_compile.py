@@ -3,19 +3,7 @@
 import actzip
 import pytest
 import torch
-from compile_cases import GPT, ResNet, cosine, error, gradient, make, mean_error
-
-DRAWS = 8
-
-
-def eager_gradients(model, batch):
-    session = actzip.Session(model, guard=False)
-
-    def forward(x):
-        return model(x.clone())  # which nobody else holds, else it is kept as it is
-
-    gradient(model, forward, batch, session)  # it learns what is shared
-    return [gradient(model, forward, batch, session) for _ in range(DRAWS)]
+from compile_cases import (DRAWS, GPT, ResNet, cosine, eager_gradients, error, gradient, make, mean_error, padded_llama)
 
 
 def held_bytes(model, forward, batch):
@@ -94,23 +82,9 @@ def test_resnet_as_eager(memory_format):
 
 
 def test_llama_with_a_padding_mask():
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, use_cache=False)
-    model = transformers.LlamaForCausalLM(config)
-    tokens = torch.randint(128, (4, 48))
-    mask = torch.ones_like(tokens)
-    mask[0, :20] = mask[2, :7] = 0
-    batch = {"input_ids": tokens, "attention_mask": mask}
-
-    def through(forward):
-        return lambda _: forward(**batch).logits[mask.bool()]
-
+    model, through = padded_llama()
     exact = gradient(model, through(model), None)
-    eager = actzip.Session(model, guard=False)
-    eager_draws = [gradient(model, through(model), None, eager) for _ in range(DRAWS + 1)][1:]
+    eager_draws = eager_gradients(model, None, through(model))
     compiled = actzip.compile(model, fullgraph=True)
     draws = [gradient(model, through(compiled), None) for _ in range(DRAWS)]
     assert mean_error(draws, exact) == pytest.approx(mean_error(eager_draws, exact), rel=0.1)
