@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from .interface import Interface
-from .nodes import module_of, own_name, schema_name, without_aliases
+from .nodes import module_of, named_arguments, own_name, schema_name, set_arguments, without_aliases
 from .savers import OTHER, RESULT, Readers, Saver
 from .torch_parts import inductor_config, run_and_save_rng_state, run_with_rng_state
 
@@ -38,8 +38,7 @@ class AttentionAgain:
         self._between.drop_unread()
 
     def _rewrite(self, gradient: Node) -> None:
-        names = [argument.name for argument in gradient.target._schema.arguments]
-        given = {**dict(zip(names, gradient.args)), **gradient.kwargs}
+        given = named_arguments(gradient)
         readers = self._readers()
         outputs = {name: without_aliases(readers.forward_of(given[name])) for name in OUTPUTS if name in given}
         if len(outputs) != 2 or any(node is None or node.target is not operator.getitem for node in outputs.values()):
@@ -57,7 +56,7 @@ class AttentionAgain:
             for name, node in outputs.items():
                 part = self._between.call(self._between.backward, operator.getitem, (again, node.args[1]),
                                           f"{AGAIN}_{node.name}")
-                gradient.update_arg(names.index(name), part)
+                set_arguments(gradient, **{name: part})
         self.recomputed |= {node: decisions[name] for name, node in outputs.items()}
 
     def _call_again(self, call: Node, gradient: Node, given: dict, readers: Readers) -> Node | None:
@@ -65,7 +64,7 @@ class AttentionAgain:
         if not isinstance(call.target, torch._ops.OpOverload):  # inside a checkpoint that noted the generator's state
             return None
         names = [argument.name for argument in call.target._schema.arguments]
-        by_name = {**dict(zip(names, call.args)), **call.kwargs}
+        by_name = named_arguments(call)
         in_backward = {readers.forward_of(node): node for node in given.values() if isinstance(node, Node)}
         mapped = {name: in_backward.get(value) if isinstance(value, Node) else value for name, value in by_name.items()}
         if any(isinstance(by_name[name], Node) and mapped[name] is None for name in by_name):

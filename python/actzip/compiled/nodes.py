@@ -66,6 +66,22 @@ def operator_of(node: Node) -> tuple[Any, tuple]:
     return node.target, node.args
 
 
+def named_arguments(node: Node) -> dict[str, Any]:
+    """What an operator was given, by the names of its schema; what it was not is left out."""
+    return {**dict(zip((argument.name for argument in node.target._schema.arguments), node.args)), **node.kwargs}
+
+
+def set_arguments(node: Node, **changes: Any) -> None:
+    """Gives an operator other arguments, by the names of its schema."""
+    schema, given = node.target._schema.arguments, {**named_arguments(node), **changes}
+    positional = [argument for argument in schema if not argument.kwarg_only]
+    while positional and positional[-1].name not in given:
+        positional.pop()
+    node.args = tuple(given.get(argument.name, argument.default_value) for argument in positional)
+    node.kwargs = {argument.name: given[argument.name] for argument in schema
+                   if argument.kwarg_only and argument.name in given}
+
+
 def is_decomposed(node: Node) -> bool:
     original = node.meta.get("original_aten")
     return original is not None and str(original) != str(node.target)  # the one in the meta may be a copy

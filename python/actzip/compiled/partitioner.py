@@ -14,6 +14,7 @@ import torch
 from .. import _C
 from ..operators import registered
 from . import operators  # noqa: F401  (what the compiler has to know of them)
+from .causal import tell_causal
 from .derive import split, split_without_loss
 from .plans import state_of
 from .rewrite import Rewrite
@@ -55,7 +56,9 @@ class Partitioner(CustomPartitionerFn):
                            given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
 
         options = json.loads(self.options)
-        if options["derive"] == "auto" and options["preset"] != "exact":  # which computes as torch does
+        if options["preset"] != "exact":  # which computes as torch does
+            tell_causal(gm)
+        if options["derive"] == "auto" and options["preset"] != "exact":
             forward, backward = split_without_loss(gm, joint_inputs, given, lambda *graphs: rewrite_of(*graphs).choose())
         else:
             forward, backward = split(gm, joint_inputs, given, derive=options["derive"] is True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 #: Versions that actzip.compile() was run with.
-KNOWN_VERSIONS = "2.13"
+KNOWN_VERSIONS = "2.11 and 2.13"
 
 
 def _missing(what: str) -> RuntimeError:
@@ -20,6 +20,7 @@ try:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
     from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 except ImportError as error:
     raise _missing(str(error)) from error
 
@@ -28,5 +29,5 @@ for _config, _name in ((inductor_config, "custom_partitioner_fn"), (inductor_con
     if not hasattr(_config, _name):
         raise _missing(f"{_config.__name__}.{_name}")
 
-__all__ = ["CustomPartitionerFn", "functorch_config", "inductor_config", "min_cut_rematerialization_partition",
-           "run_and_save_rng_state", "run_with_rng_state"]
+__all__ = ["CustomPartitionerFn", "disable_current_modes", "functorch_config", "inductor_config",
+           "min_cut_rematerialization_partition", "run_and_save_rng_state", "run_with_rng_state"]

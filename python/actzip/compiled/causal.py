@@ -1,0 +1,92 @@
+"""Attention whose mask says no more than that it is causal is told so, and reads no mask any more.
+
+Models that are compiled build masks of positions alone, which are the same in every step. A fused operator takes three
+times as long with a mask as without, and attention runs again in backward.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import GraphModule, Node
+
+from .nodes import named_arguments, own_name, set_arguments
+from .torch_parts import disable_current_modes
+
+MASKS = ("attn_bias", "attn_mask")
+MOST_ELEMENTS = 2**28
+
+
+def tell_causal(graph: GraphModule) -> None:
+    """Rewrites forward and backward, which are one graph still."""
+    answers: dict[Node, bool] = {}
+    for call in graph.graph.nodes:
+        mask = _mask_of(call)
+        if mask is None or not _is_square(call):
+            continue
+        if mask not in answers:
+            answers[mask] = _is_causal(mask)
+        gradients = _gradients_of(call)
+        if answers[mask] and all(_mask_of(gradient) is mask for gradient in gradients):
+            for node in (call, *gradients):
+                name = next(name for name in MASKS if name in named_arguments(node))
+                set_arguments(node, **{name: None, "is_causal": True})
+
+
+def _mask_of(node: Node) -> Node | None:
+    """Of a call of fused attention or its gradient, if a mask is all that it was given."""
+    if not isinstance(node.target, torch._ops.OpOverload) or not own_name(node).startswith("_scaled_dot_product"):
+        return None
+    given = named_arguments(node)
+    mask = next((given[name] for name in MASKS if given.get(name) is not None), None)
+    return None if given.get("is_causal") else mask
+
+
+def _is_square(call: Node) -> bool:
+    """As many queries as keys: operators differ in what they call causal otherwise."""
+    lengths = [named_arguments(call)[name].meta["val"].shape[-2] for name in ("query", "key")]
+    return isinstance(lengths[0], int) and lengths[0] == lengths[1]
+
+
+def _gradients_of(call: Node) -> list[Node]:
+    """Those of forward's results that gradients of the same operator read."""
+    readers = {reader for part in call.users for reader in part.users}
+    return [reader for reader in readers if own_name(reader) == f"{own_name(call)}_backward"]
+
+
+def _is_causal(mask: Node) -> bool:
+    """By its values, which are computed here: there are many ways to write such a mask."""
+    made_of = _made_of(mask)
+    if made_of is None:
+        return False
+    values: dict[Node, object] = {}
+    with disable_current_modes():
+        for node in made_of:
+            values[node] = node.target(*torch.fx.node.map_arg(node.args, values.__getitem__),
+                                       **torch.fx.node.map_arg(node.kwargs, values.__getitem__))
+        value = values[mask]
+        allowed = torch.ones(value.shape[-2:], dtype=torch.bool, device=value.device).tril()
+        if value.dtype is torch.bool:
+            return bool((value == allowed).all())
+        hidden = (value == -torch.inf) | (value == torch.finfo(value.dtype).min)
+        return bool(torch.where(allowed, value == 0, hidden).all())
+
+
+def _made_of(mask: Node) -> list[Node] | None:
+    """The calls that compute it, in their order; None unless constants are all that goes into it."""
+    found, waiting = set(), [mask]
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        if not _is_pure(node):
+            return None
+        found.add(node)
+        waiting.extend(node.all_input_nodes)
+    return [node for node in mask.graph.nodes if node in found]
+
+
+def _is_pure(node: Node) -> bool:
+    value = node.meta.get("val")
+    return (isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+            and torch.Tag.nondeterministic_seeded not in node.target.tags and isinstance(value, torch.Tensor)
+            and all(isinstance(size, int) for size in value.shape) and value.numel() <= MOST_ELEMENTS)

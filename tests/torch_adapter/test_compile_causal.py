@@ -1,0 +1,115 @@
+"""Masks that say no more than that attention is causal are not read in compiled graphs; any other one is."""
+
+import actzip
+import pytest
+import torch
+import torch.nn.functional as F
+from compile_cases import cosine, error, gradient, graphs_alone
+from torch import nn
+
+LENGTH = 48
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+
+
+def causal(device="cpu"):
+    """As models write it: of positions, with a batch and heads to expand."""
+    rows, columns = torch.arange(LENGTH, device=device)[:, None], torch.arange(LENGTH, device=device)[None]
+    return (columns <= rows)[None, None].expand(2, 1, LENGTH, LENGTH)
+
+
+def additive():
+    return torch.zeros(LENGTH, LENGTH).masked_fill(~causal()[0, 0], torch.finfo(torch.float32).min)
+
+
+def with_window():
+    return causal() & (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)[None] < 8)
+
+
+def one_more():
+    mask = causal().clone()
+    mask[1, 0, 3, 7] = True
+    return mask
+
+
+def strict():
+    return causal().clone().tril(-1) | torch.eye(LENGTH, dtype=torch.bool)
+
+
+def biased():
+    return additive() + 0.5 * torch.eye(LENGTH)
+
+
+def drawn():
+    return causal() & (torch.rand(LENGTH, LENGTH) < 2)
+
+
+class Attention(nn.Module):
+    def __init__(self, make_mask):
+        super().__init__()
+        self.make_mask, self.qkv = make_mask, nn.Linear(64, 192)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(2, LENGTH, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.make_mask())
+
+
+def run(make_mask, **options):
+    """How far the gradient is from eager code's, and whether a mask was read."""
+    torch.manual_seed(0)
+    model, batch = Attention(make_mask), torch.randn(2, LENGTH, 64)
+    found = gradient(model, graphs_alone(model, bits=8, **options), batch)
+    return error(found, gradient(model, model, batch)), found, keeps_a_mask(bits=8, **options)
+
+
+def keeps_a_mask(**options):
+    return any(site.reason == "does not depend on the data" and site.shape[-2:] == (LENGTH, LENGTH)
+               for site in actzip.compiled_session(**options).report().sites)
+
+
+@pytest.mark.parametrize("make_mask", [causal, additive, strict], ids=lambda make: make.__name__)
+def test_causal_masks_are_not_read(make_mask):
+    difference, found, is_read = run(make_mask)
+    assert difference < 1e-3 and not is_read
+    assert cosine(found, run(lambda: causal().clone())[1]) > 0.9999
+
+
+@pytest.mark.parametrize("make_mask", [with_window, one_more, biased, drawn], ids=lambda make: make.__name__)
+def test_other_masks_are_read(make_mask):
+    difference, _, is_read = run(make_mask)
+    assert difference < 1e-3 and is_read
+
+
+def test_a_mask_that_depends_on_data_is_read():
+    class Padded(Attention):
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(2, LENGTH, 3, 4, 16).permute(2, 0, 3, 1, 4)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=causal() & (x[:, None, None, :, 0] < 9))
+
+    torch.manual_seed(0)
+    model, batch = Padded(None), torch.randn(2, LENGTH, 64)
+    batch[0, 5, 0] = 10
+    assert error(gradient(model, graphs_alone(model, bits=8), batch), gradient(model, model, batch)) < 1e-3
+
+
+def test_exact_computes_as_torch_does():
+    torch.manual_seed(0)
+    model, batch = Attention(causal), torch.randn(2, LENGTH, 64)
+    plain = gradient(model, graphs_alone(model, plain=True), batch)
+    torch._dynamo.reset()
+    assert torch.equal(gradient(model, graphs_alone(model, preset="exact"), batch), plain)
+    assert keeps_a_mask(preset="exact")
+
+
+def test_other_lengths_of_keys_are_left_alone():
+    class Cross(Attention):
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(2, LENGTH, 3, 4, 16).permute(2, 0, 3, 1, 4)
+            return F.scaled_dot_product_attention(q[:, :, :40], k, v, attn_mask=causal()[:, :, :40])
+
+    torch.manual_seed(0)
+    model, batch = Cross(None), torch.randn(2, LENGTH, 64)
+    assert error(gradient(model, graphs_alone(model, bits=8), batch), gradient(model, model, batch)) < 1e-3
