@@ -18,7 +18,7 @@ def fresh_compiler():
 def causal(device="cpu"):
     """As models write it: of positions, with a batch and heads to expand."""
     rows, columns = torch.arange(LENGTH, device=device)[:, None], torch.arange(LENGTH, device=device)[None]
-    return (columns <= rows)[None, None].expand(2, 1, LENGTH, LENGTH)
+    return (columns <= rows)[None, None].expand(2, 4, LENGTH, LENGTH)
 
 
 def additive():
