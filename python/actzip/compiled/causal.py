@@ -14,6 +14,8 @@ from .torch_parts import disable_current_modes
 
 MASKS = ("attn_bias", "attn_mask")
 MOST_ELEMENTS = 2**28
+#: What is added to logits that are not to be seen: -inf, the least number of a type, or what torch writes for cuDNN.
+HIDDEN = torch.finfo(torch.float16).min
 
 
 def tell_causal(graph: GraphModule) -> None:
@@ -74,8 +76,7 @@ def _is_causal(mask: Node, length: int) -> bool:
         allowed = torch.ones(length, length, dtype=torch.bool, device=value.device).tril()
         if value.dtype is torch.bool:
             return bool((value == allowed).all())
-        hidden = (value == -torch.inf) | (value == torch.finfo(value.dtype).min)
-        return bool(torch.where(allowed, value == 0, hidden).all())
+        return bool(torch.where(allowed, value == 0, value <= HIDDEN).all())
 
 
 def _made_of(mask: Node) -> list[Node] | None:
