@@ -21,6 +21,7 @@ from .errors import BenchError
 from .models import ModelSpec
 from .presets import begin, converts
 
+MOST_FIRST_STEPS = 200
 PLAIN, CHECKPOINTING, OFFLOADING = "plain", "checkpointing", "save_on_cpu"
 
 
@@ -101,8 +102,16 @@ class Variant:
         self._begin_step()
         return self.bench.gradients(self.scope(), self.model)
 
+    def settle(self) -> int:
+        """Makes steps until a session has learned what is shared and its guard has looked everywhere; how many."""
+        steps = 0
+        while steps < 2 or (self.session is not None and self.session.is_guarding and steps < MOST_FIRST_STEPS):
+            self.step()
+            steps += 1
+        return steps
+
     def memory(self) -> Memory:
-        """Makes a step. Sessions learn in their first two: ask in the third."""
+        """Makes a step. Ask when everything has settled."""
         if self.compiled and self.compiled.has_cuda_graphs:  # they keep their memory from step to step
             return Memory()
         if self.bench.device.type != "cuda":

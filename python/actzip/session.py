@@ -108,6 +108,11 @@ class Session(BaseSession):
         self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"), learn)
         self._lacks_samples = False
 
+    @property
+    def is_guarding(self) -> bool:
+        """Whether there are sites that the guard has yet to look at. A step in which it looks takes longer."""
+        return self._core.is_guarding()
+
     def measure(self, closure: Callable[[], Any]) -> None:
         """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.
 
