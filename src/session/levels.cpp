@@ -46,16 +46,19 @@ constexpr std::array kLevels = {
           .strategy = "as L3, and less memory beside the activations"},
     Level{.name = "actnn:L4",
           .runs_as = "actnn:L3",
+          .to_host = true,
           .bits = 2,
           .adapt = "sample+layer",
           .strategy = "as L3, codes in host memory"},
     Level{.name = "actnn:L5",
           .runs_as = "actnn:L3",
+          .to_host = true,
           .bits = 2,
           .adapt = "sample+layer",
           .strategy = "as L4, and defragmentation"},
     Level{.name = "actnn:swap",
           .runs_as = "actnn:L0",
+          .to_host = true,
           .reach = LevelReach::nothing,
           .strategy = "values as they are, in host memory"},
     Level{.name = "gact:L0",
@@ -82,14 +85,20 @@ constexpr std::array kLevels = {
           .strategy = "everything, more bits for some tensors"},
     Level{.name = "gact:L3",
           .runs_as = "gact:L2",
+          .to_host = true,
           .bits = 4,
           .adapt = "layer",
           .strategy = "as L2, codes in host memory"},
     Level{.name = "gact:swap",
           .runs_as = "gact:L0",
+          .to_host = true,
           .reach = LevelReach::nothing,
           .strategy = "values as they are, in host memory"},
-    Level{.name = "gact:L4bit-swap", .runs_as = "gact:L1", .bits = 4, .strategy = "as L1, codes in host memory"},
+    Level{.name = "gact:L4bit-swap",
+          .runs_as = "gact:L1",
+          .to_host = true,
+          .bits = 4,
+          .strategy = "as L1, codes in host memory"},
 };
 
 /// Of the codec that the policy would take for so many bits.
@@ -134,6 +143,7 @@ SessionOptions written_out(SessionOptions options) {
   const Level* level = find_level(options.preset);
   if (level == nullptr) return options;
   options.preset = level->reach == LevelReach::everything ? "default" : "exact";
+  if (level->to_host && options.offload.empty()) options.offload = kToHost;
   if (level->reach == LevelReach::nothing) return options;
   const double bits = options.bits.value_or(level->bits);
   if (level->reach == LevelReach::everything) {
