@@ -115,7 +115,9 @@ State::Place State::place_for(const Site& site, std::size_t bytes, const Target&
   if (!budget_) return {can_go ? Tier::host : Tier::device, {}};
   const bool is_known = held->limit() != HeldMemory::kNoLimit;
   const double with_rest = static_cast<double>(bytes) + behind(site);
-  const bool must_go = can_go && (!is_known || with_rest > static_cast<double>(held->room()));
+  // What is on its way out makes room for what stays.
+  const std::size_t room = held->room() + (can_go ? offload_->leaving_bytes() : 0);
+  const bool must_go = can_go && (!is_known || with_rest > static_cast<double>(room));
   if (!must_go) {
     if (HeldMemory::Part part = have_room(bytes, target)) return {Tier::device, std::move(part)};
   }

@@ -332,6 +332,11 @@ void PinnedLane::enter_device(std::size_t bytes) noexcept {
   stats_.peak_device_bytes = std::max(stats_.peak_device_bytes, stats_.device_bytes);
 }
 
+std::size_t PinnedLane::leaving_bytes() const {
+  const Lock lock(mutex_);
+  return leaving_bytes_;
+}
+
 void PinnedLane::trim() {
   {
     const Lock lock(mutex_);

@@ -69,6 +69,9 @@ class PinnedLane {
   /// Makes some device memory free: drops what can be brought back again, or waits for a copy. False if nothing helps.
   bool give_way();
 
+  /// Of device memory, that will be free when its copies end.
+  [[nodiscard]] std::size_t leaving_bytes() const;
+
   void trim();
   /// Blocks of pinned memory go back when they are empty.
   void close();

@@ -69,6 +69,9 @@ class Store {
   /// them. Nothing if they cannot.
   virtual HeldMemory::Part make_room(std::size_t bytes);
 
+  /// Of what counts in the budget, what will be free when copies end that have begun.
+  [[nodiscard]] virtual std::size_t leaving_bytes() const;
+
   /// What its user should know, once, in a sentence; mostly empty.
   virtual std::string take_notice();
 
@@ -84,6 +87,7 @@ inline Allocation Store::put_away(Allocation bytes, const Stream& /*writer*/, Me
   return bytes;
 }
 inline void Store::foresee(const Stream& /*reader*/, Memory& /*memory*/) {}
+inline std::size_t Store::leaving_bytes() const { return 0; }
 inline HeldMemory::Part Store::make_room(std::size_t /*bytes*/) { return {}; }
 inline std::string Store::take_notice() { return {}; }
 inline void Store::trim() {}

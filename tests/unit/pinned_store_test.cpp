@@ -90,7 +90,7 @@ TEST_F(PinnedStoreTest, WhatFitsIntoTheWindowStays) {
 TEST_F(PinnedStoreTest, ForwardDoesNotRunAwayFromADeviceThatIsBehind) {
   std::vector<Allocation> blobs;
   for (std::uint64_t i = 0; i < 12; ++i) {
-    device.delay(stream, 2000);
+    device.delay(stream, 8000);
     blobs.push_back(kept(kBlob, i));
   }
   EXPECT_GT(store->stats().host_waits, 0U);
@@ -305,6 +305,7 @@ TEST_F(PinnedBudgetTest, IsKeptByWaitingForCopies) {
   }
   EXPECT_GT(store->stats().host_waits, 0U);
   EXPECT_EQ(store->stats().passed_over, 0U);
+  EXPECT_EQ(store->leaving_bytes(), 0U);
   EXPECT_LE(device.peak_device_bytes, kLimit + 2 * kBlob) << "beside what is being read, and a copy that just ends";
 }
 
