@@ -224,6 +224,7 @@ class State : public std::enable_shared_from_this<State> {
     HeldMemory::Part held = {};
   };
   Place place_for(const Site& site, std::size_t bytes, const Target& target);
+  [[nodiscard]] bool fits_with_rest(const Site& site, std::size_t bytes);
   [[nodiscard]] HeldMemory::Part have_room(std::size_t bytes, const Target& target);
   [[nodiscard]] double behind(const Site& site);
   void note_over_budget(std::size_t bytes);

@@ -113,21 +113,19 @@ State::Place State::place_for(const Site& site, std::size_t bytes, const Target&
   if (offload_ && !is_taken) has_stayed_ = true;
   const bool can_go = is_taken && bytes >= kWorthOffloading;
   if (!budget_) return {can_go ? Tier::host : Tier::device, {}};
-  const bool is_known = held->limit() != HeldMemory::kNoLimit;
-  const double with_rest = static_cast<double>(bytes) + behind(site);
-  // What is on its way out makes room for what stays.
-  const std::size_t room = held->room() + (can_go ? offload_->leaving_bytes() : 0);
-  const bool must_go = can_go && (!is_known || with_rest > static_cast<double>(room));
-  if (!must_go) {
-    if (HeldMemory::Part part = have_room(bytes, target)) return {Tier::device, std::move(part)};
+  if (can_go && is_on_cpu && !fits_with_rest(site, bytes)) return {Tier::host, {}};
+  if (HeldMemory::Part part = have_room(bytes, target)) {
+    // On another device it is the store that knows what has to leave; until then it counts there, too.
+    return {can_go && !is_on_cpu ? Tier::host : Tier::device, std::move(part)};
   }
-  if (is_taken) {
-    if (is_on_cpu) return {Tier::host, {}};
-    // Another device is where it is encoded, until it has left.
-    if (HeldMemory::Part part = have_room(bytes, target)) return {Tier::host, std::move(part)};
-  }
+  if (is_taken && is_on_cpu) return {Tier::host, {}};
   note_over_budget(bytes);
   return {Tier::nowhere, {}};
+}
+
+bool State::fits_with_rest(const Site& site, std::size_t bytes) {
+  if (held->limit() == HeldMemory::kNoLimit) return false;
+  return static_cast<double>(bytes) + behind(site) <= static_cast<double>(held->room());
 }
 
 /// Nothing if there is none, even after what leaves the device has left.

@@ -53,17 +53,28 @@ void PinnedLane::put_away(PinnedBlob& blob, const Stream& writer, const LeaveNot
   blob.note = note;
   blob.encoded = memory_.point_in(writer);
   can_ask_ = true;
-  if (options_.budget) {
-    sweep();
-    leave(blob);
-    order_.add(blob);
-    return;
-  }
   order_.add(blob);
   blob.is_waiting = true;
   waiting_bytes_ += blob.size;
   if (next_leaving_ == nullptr) next_leaving_ = &blob;
-  let_leave(lock);
+  if (options_.budget) {
+    let_leave_for_budget();
+  } else {
+    let_leave(lock);
+  }
+}
+
+/// Copies begin before their room is needed, so that nobody waits for a link that keeps up. Where one fails,
+/// make_room() says so if it matters. As long as the limit is not known, everything leaves.
+void PinnedLane::let_leave_for_budget() {
+  sweep();
+  const HeldMemory& budget = *options_.budget;
+  const std::size_t limit = budget.limit();
+  while (next_leaving_ != nullptr && (limit == HeldMemory::kNoLimit || budget.room() + leaving_bytes_ < limit / 4)) {
+    PinnedBlob& blob = *next_leaving_;
+    if (!try_leave(blob)) return;
+    stop_waiting(blob);
+  }
 }
 
 void PinnedLane::wait_outside(Lock& lock, const std::shared_ptr<void>& point) {
@@ -105,7 +116,8 @@ bool PinnedLane::try_leave(PinnedBlob& blob) {
     leave(blob);
     return true;
   } catch (const std::exception& error) {
-    if (!has_said_) notice_ = fmt::format("{}; what finds no place in host memory stays on its device", error.what());
+    if (!has_said_ && !options_.budget)
+      notice_ = fmt::format("{}; what finds no place in host memory stays on its device", error.what());
     has_said_ = true;
     return false;
   }
@@ -289,7 +301,11 @@ bool PinnedLane::give_way() {
     sweep();
     return true;
   }
-  return drop_one(/*ahead=*/true);
+  if (next_leaving_ == nullptr) return drop_one(/*ahead=*/true);
+  PinnedBlob& blob = *next_leaving_;
+  leave(blob);
+  stop_waiting(blob);
+  return true;
 }
 
 /// Lets go what copies that have ended have used. Gives how many bytes of the device are free by that.
@@ -330,11 +346,6 @@ void PinnedLane::set_away(PinnedBlob& blob, bool is_away) noexcept {
 void PinnedLane::enter_device(std::size_t bytes) noexcept {
   stats_.device_bytes += bytes;
   stats_.peak_device_bytes = std::max(stats_.peak_device_bytes, stats_.device_bytes);
-}
-
-std::size_t PinnedLane::leaving_bytes() const {
-  const Lock lock(mutex_);
-  return leaving_bytes_;
 }
 
 void PinnedLane::trim() {

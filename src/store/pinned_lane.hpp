@@ -59,18 +59,16 @@ class PinnedLane {
   /// `blob` has got its device memory.
   void note_reserved(const PinnedBlob& blob);
 
-  /// Without a budget: waits until the device has encoded what was put away a window of bytes ago.
+  /// Without a budget it waits until the device has encoded what was put away a window of bytes ago.
   void put_away(PinnedBlob& blob, const Stream& writer, const LeaveNote& note);
 
   Allocation fetch(PinnedBlob& blob, const Stream& reader);
   void foresee(const Stream& reader);
   void freed(PinnedBlob& blob) noexcept;
 
-  /// Makes some device memory free: drops what can be brought back again, or waits for a copy. False if nothing helps.
+  /// Makes some device memory free: drops what can be brought back again, waits for a copy, or begins one, whose Error
+  /// it throws. False if nothing helps.
   bool give_way();
-
-  /// Of device memory, that will be free when its copies end.
-  [[nodiscard]] std::size_t leaving_bytes() const;
 
   void trim();
   /// Blocks of pinned memory go back when they are empty.
@@ -92,6 +90,7 @@ class PinnedLane {
   bool wait_for_end(const Stream& stream) noexcept;
   void wait_outside(Lock& lock, const std::shared_ptr<void>& point);
   void let_leave(Lock& lock);
+  void let_leave_for_budget();
   void stop_waiting(PinnedBlob& blob) noexcept;
   bool try_leave(PinnedBlob& blob);
   void leave(PinnedBlob& blob);

@@ -95,12 +95,6 @@ class PinnedStore final : public Store {
     return {};
   }
 
-  [[nodiscard]] std::size_t leaving_bytes() const override {
-    std::size_t sum = 0;
-    for (const auto& lane : all_lanes()) sum += lane->leaving_bytes();
-    return sum;
-  }
-
   std::string take_notice() override {
     for (const auto& lane : all_lanes()) {
       if (std::string notice = lane->take_notice(); !notice.empty()) return notice;

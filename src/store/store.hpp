@@ -66,11 +66,8 @@ class Store {
   virtual void foresee(const Stream& reader, Memory& memory);
 
   /// Counts `bytes` into the budget that this store was made for, when bytes that leave the device have made room for
-  /// them. Nothing if they cannot.
+  /// them. Nothing if they cannot. Throws Error if they could, and the copy failed or had no place to go.
   virtual HeldMemory::Part make_room(std::size_t bytes);
-
-  /// Of what counts in the budget, what will be free when copies end that have begun.
-  [[nodiscard]] virtual std::size_t leaving_bytes() const;
 
   /// What its user should know, once, in a sentence; mostly empty.
   virtual std::string take_notice();
@@ -87,7 +84,6 @@ inline Allocation Store::put_away(Allocation bytes, const Stream& /*writer*/, Me
   return bytes;
 }
 inline void Store::foresee(const Stream& /*reader*/, Memory& /*memory*/) {}
-inline std::size_t Store::leaving_bytes() const { return 0; }
 inline HeldMemory::Part Store::make_room(std::size_t /*bytes*/) { return {}; }
 inline std::string Store::take_notice() { return {}; }
 inline void Store::trim() {}
@@ -119,9 +115,9 @@ struct PinnedOptions {
 /// Keeps bytes of devices that have a Copier in pinned memory of the host. Copies run beside everything else, and the
 /// device memory is free when they end. fetch() brings back what was put away before, which backward needs next.
 ///
-/// Without a budget a step is not held up: what was put away last stays on its device, since it is needed first, and so
-/// does what cannot leave as fast as it is made, or finds no pinned memory. With one, bytes leave at once; make_room()
-/// waits for copies, and put_away() throws Error(store_failure) where there is no pinned memory.
+/// What was put away last stays on its device, since it is needed first. Without a budget a step is not held up: what
+/// cannot leave as fast as it is made stays, too, and so does what finds no pinned memory. With one, what was put away
+/// first leaves when three quarters of it are taken, and make_room() waits for copies.
 ///
 /// Bytes belong to the process that put them away: fetch() in one that was forked is an Error(store_failure).
 std::shared_ptr<Store> pinned_store(const PinnedOptions& options = {});

@@ -67,7 +67,7 @@ TEST_F(PinnedStoreTest, GivesBackWhatWasPutAwayAndKeepsTheLast) {
   std::vector<Allocation> blobs = forward(40);
   device.synchronize();
   EXPECT_EQ(store->stats().away_bytes + store->stats().passed_over, 36 * kBlob) << "a window of them stays";
-  EXPECT_GE(store->stats().away_bytes, 16 * kBlob);
+  EXPECT_GT(store->stats().away_bytes, 0U);
   EXPECT_EQ(device.device_bytes, 40 * kBlob - store->stats().away_bytes);
   backward(blobs);
   const StoreStats stats = store->stats();
@@ -117,20 +117,13 @@ TEST_F(PinnedStoreTest, OneThatIsLargerThanTheWindowLeavesAndComesBackAhead) {
 }
 
 TEST_F(PinnedStoreTest, PinnedMemoryIsUsedAgainInTheNextStep) {
-  for (int step = 0; step < 3; ++step) {
+  for (int step = 0; step < 12; ++step) {
     std::vector<Allocation> blobs = forward(40);
     backward(blobs);
     device.synchronize();
   }
-  const int blocks = device.pinned_blocks;
-  const std::size_t bytes = device.pinned_bytes;
-  for (int step = 0; step < 10; ++step) {
-    std::vector<Allocation> blobs = forward(40);
-    backward(blobs);
-    device.synchronize();
-  }
-  EXPECT_EQ(device.pinned_blocks, blocks);
-  EXPECT_EQ(store->stats().pinned_bytes, bytes);
+  EXPECT_LE(device.pinned_blocks, 3) << "as many as all blobs of a step fill";
+  EXPECT_EQ(store->stats().pinned_bytes, device.pinned_bytes);
   store->trim();
   EXPECT_EQ(device.pinned_bytes, 0U);
 }
@@ -252,10 +245,10 @@ TEST_F(PinnedStoreTest, SaysWhichStepLeft) {
 }
 
 TEST_F(PinnedStoreTest, WithoutPinnedMemoryEverythingStaysAndIsSaidOnce) {
-  device.pinned_limit = 16 * kBlob;  // one block
+  device.pinned_limit = 0;
   for (int step = 0; step < 2; ++step) {
     std::vector<Allocation> blobs = forward(60);
-    EXPECT_GE(store->stats().passed_over, 30 * kBlob);
+    EXPECT_EQ(store->stats().passed_over, static_cast<std::size_t>(step + 1) * 56 * kBlob);
     backward(blobs);
     EXPECT_EQ(store->take_notice(), step > 0 ? ""
                                              : "store: the fake host has no pinned memory; what finds no place in host "
@@ -272,7 +265,7 @@ class PinnedBudgetTest : public PinnedStoreTest {
   void TearDown() override {
     PinnedStoreTest::TearDown();
     EXPECT_EQ(held->now(), 0U);
-    EXPECT_LE(held->peak(), kLimit);
+    EXPECT_LE(held->peak(), most);
   }
 
   HeldMemory::Part room(std::size_t bytes) {
@@ -291,6 +284,7 @@ class PinnedBudgetTest : public PinnedStoreTest {
   }
 
   static constexpr std::size_t kLimit = 3 * kBlob;
+  std::size_t most = kLimit;
   std::shared_ptr<HeldMemory> held = std::make_shared<HeldMemory>();
 };
 
@@ -299,14 +293,14 @@ TEST_F(PinnedBudgetTest, IsKeptByWaitingForCopies) {
   for (int step = 0; step < 3; ++step) {
     std::vector<Allocation> blobs = forward_within_budget(20);
     device.synchronize();
-    EXPECT_EQ(device.device_bytes, 0U) << "all have left";
+    EXPECT_LE(device.device_bytes, kLimit);
+    EXPECT_GE(device.device_bytes, kLimit - 2 * kBlob) << "what was put away last has stayed";
     backward(blobs);
     device.synchronize();
   }
   EXPECT_GT(store->stats().host_waits, 0U);
   EXPECT_EQ(store->stats().passed_over, 0U);
-  EXPECT_EQ(store->leaving_bytes(), 0U);
-  EXPECT_LE(device.peak_device_bytes, kLimit + 2 * kBlob) << "beside what is being read, and a copy that just ends";
+  EXPECT_LE(device.peak_device_bytes, 2 * kLimit) << "beside what is being read, and copies that just end";
 }
 
 TEST_F(PinnedBudgetTest, WhatDoesNotFitAtAllIsRefused) {
@@ -318,18 +312,30 @@ TEST_F(PinnedBudgetTest, WhatDoesNotFitAtAllIsRefused) {
 TEST_F(PinnedBudgetTest, WhatIsReadNowIsReadEvenIfThereIsNoRoom) {
   std::vector<Allocation> blobs = forward_within_budget(8);
   HeldMemory::Part other = room(kLimit);
-  ASSERT_TRUE(other);
+  ASSERT_TRUE(other) << "all of them have left";
   for (std::uint64_t i = 8; i-- > 0;) read(blobs[i], i);
   EXPECT_EQ(store->stats().waits, 8U) << "nothing is fetched ahead";
   other = {};
   backward(blobs);
 }
 
-TEST_F(PinnedBudgetTest, WithoutPinnedMemoryThereIsAnError) {
+TEST_F(PinnedBudgetTest, WithoutPinnedMemoryThereIsAnErrorWhenItIsNeeded) {
   device.pinned_limit = 0;
-  HeldMemory::Part part = room(kBlob);
-  test::expect_error(ErrorCode::store_failure, "store: the fake host has no pinned memory",
-                     [&] { (void)kept(kBlob, 1, std::move(part)); });
+  std::vector<Allocation> blobs = forward_within_budget(3);
+  test::expect_error(ErrorCode::store_failure, "store: no 1048576 bytes of pinned memory: there was none left before",
+                     [&] { (void)room(kBlob); });
+  EXPECT_EQ(store->take_notice(), "");
+  backward(blobs);
+}
+
+TEST_F(PinnedBudgetTest, AStepThatFitsStays) {
+  held->set_limit(most = 16 * kBlob);
+  std::vector<Allocation> blobs = forward_within_budget(12);
+  EXPECT_EQ(store->stats().copied_out, 0U);
+  backward(blobs);
+  held->set_limit(kLimit);
+  blobs = forward_within_budget(3);
+  backward(blobs);
 }
 
 TEST_F(PinnedBudgetTest, WhatComesBackMakesRoomForForward) {
