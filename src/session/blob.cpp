@@ -57,6 +57,7 @@ Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
     throw Error(ErrorCode::budget_too_small,
                 fmt::format("{}: nothing was kept of it, because its step passed the budget", *kept.site));
   }
+  if (!contents.store) kept.blob->state().foresee(stream, memory);
   store::Store& store = contents.store ? *contents.store : store::device_store();
   Allocation bytes = store.fetch(contents.bytes, contents.stream, stream, memory);
   if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};

@@ -47,6 +47,7 @@ actzip::Decision State::decide_for_all(const SavedTensor& tensor, std::span<cons
 
 void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept) {
   ++saves_;
+  has_stayed_ = true;
   Outcome outcome;
   outcome.kind = kept.kind;
   outcome.spec = kept.spec;

@@ -46,11 +46,14 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
                           .encoded = {},
                           .site = &site.name};
   const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
-  contents.held = std::move(place.held);
-  if (place.tier == Tier::host) contents.store = offload_;
+  if (place.tier == Tier::host) {
+    contents.store = offload_;
+  } else {
+    contents.held = std::move(place.held);
+  }
   store::Store& store = contents.store ? *contents.store : store::device_store();
   try {
-    contents.bytes = store.reserve(size, stream, memory);
+    contents.bytes = store.reserve(size, stream, memory, std::move(place.held));
     const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
     const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
     const ByteSpan dst(contents.bytes.data, size, stream.device());
@@ -62,7 +65,7 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
     } else {
       encode(spec, tensor.view, dst, contents.seed, stream, segments, flag);
     }
-    contents.bytes = store.put_away(std::move(contents.bytes), stream, memory);
+    contents.bytes = store.put_away(std::move(contents.bytes), stream, memory, {&site.left_step, step_});
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
   }

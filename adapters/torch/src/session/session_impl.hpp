@@ -64,6 +64,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   [[nodiscard]] bool is_guarding() const { return guard_->is_active(); }
   /// Takes over what its guard has seen, unless a step is open: no step has some of its sites before and some after.
   void believe_guard();
+  std::string guard_notice();
   /// What the user is to know before the step that has begun; mostly nothing.
   std::string take_notice();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.
