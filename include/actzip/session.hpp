@@ -345,6 +345,10 @@ class Session {
   /// at.
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
 
+  /// For the picture of this step: what somebody keeps for `site` is there from now on, or is needed no more.
+  void note_made(SiteId site);
+  void note_released(SiteId site);
+
   /// Whether an adapter is to look at each site once: what do its few bits do to a gradient?
   [[nodiscard]] bool is_guarded() const;
 

@@ -28,6 +28,10 @@ void Session::note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& 
   state_->note(site, tensor, kept);
 }
 
+void Session::note_made(SiteId site) { state_->note_made(site); }
+
+void Session::note_released(SiteId site) { state_->note_released(site); }
+
 bool Session::is_guarded() const { return state_->is_guarded(); }
 
 bool Session::note_look(SiteId site, bool spoils_gradient) { return state_->note_look(site, spoils_gradient); }

@@ -155,6 +155,8 @@ class State : public std::enable_shared_from_this<State> {
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source);
   actzip::Decision decide_for_all(const SavedTensor& tensor, std::span<const SavedFor> savers);
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
+  void note_made(SiteId site);
+  void note_released(SiteId site);
   /// Backward asks for something of this step.
   void note_asked() { is_asked_ = true; }
   void note_freed(const Blob& blob);

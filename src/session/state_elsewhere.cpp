@@ -58,4 +58,8 @@ void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept
   record(site_at(id), tensor, outcome, {}, {});
 }
 
+void State::note_made(SiteId id) { site_at(id).kept_at = now(); }
+
+void State::note_released(SiteId id) { site_at(id).freed_at = now(); }
+
 }  // namespace actzip::session

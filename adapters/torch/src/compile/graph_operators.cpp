@@ -5,8 +5,12 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <deque>
+#include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "actzip/codec.hpp"
 #include "actzip/error.hpp"
@@ -29,6 +33,39 @@ struct DefaultSessions {
 DefaultSessions& default_sessions() {
   static auto* sessions = new DefaultSessions;
   return *sessions;
+}
+
+/// What graphs have encoded lately, by their seeds, which backward has, too.
+class EncodedSites {
+ public:
+  void put(const RunningGraph& graph) {
+    const std::lock_guard lock(mutex_);
+    if (!by_seeds_.contains(graph.seeds)) order_.push_back(graph.seeds);
+    by_seeds_[graph.seeds] = {graph.session, graph.sites};
+    if (order_.size() <= kMost) return;
+    by_seeds_.erase(order_.front());
+    order_.pop_front();
+  }
+
+  void note_decoded(const void* seeds, std::int64_t line) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_seeds_.find(seeds);
+    if (found == by_seeds_.end()) return;
+    const auto& [owner, sites] = found->second;
+    const auto at = static_cast<std::size_t>(line);
+    if (const GraphSessionPtr session = owner.lock(); session && at < sites.size()) session->note_decoded(sites[at]);
+  }
+
+ private:
+  static constexpr std::size_t kMost = 512;  ///< graphs between their forward and their backward
+  std::mutex mutex_;
+  std::unordered_map<const void*, std::pair<std::weak_ptr<GraphSession>, std::vector<SiteId>>> by_seeds_;
+  std::deque<const void*> order_;
+};
+
+EncodedSites& encoded_sites() {
+  static auto* sites = new EncodedSites;
+  return *sites;
 }
 
 std::atomic<std::uint64_t> g_decoded{0};
@@ -98,6 +135,7 @@ at::Tensor decode_tensor(const at::Tensor& bytes, c10::string_view codec, std::i
       {tensor.mutable_data_ptr(), dtype_of(type), to_shape(tensor), stream.device()}, seed_at(seeds, line), stream,
       {.count = segments});
   ++g_decoded;
+  note_decoded(seeds.const_data_ptr(), line);
   return tensor;
 }
 
@@ -105,7 +143,12 @@ at::Tensor decode_tensor(const at::Tensor& bytes, c10::string_view codec, std::i
 
 const RunningGraph& running_graph() { return t_running; }
 
-void set_running_graph(RunningGraph graph) { t_running = std::move(graph); }
+void set_running_graph(RunningGraph graph) {
+  t_running = std::move(graph);
+  encoded_sites().put(t_running);
+}
+
+void note_decoded(const void* seeds, std::int64_t line) { encoded_sites().note_decoded(seeds, line); }
 
 std::uint64_t backwards_of_graphs() { return g_decoded; }
 

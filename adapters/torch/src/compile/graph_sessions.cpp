@@ -157,6 +157,7 @@ void GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std
   const RunningGraph& graph = running_graph();
   const auto at = static_cast<std::size_t>(line);
   if (at >= graph.sites.size()) return;
+  session_.note_made(graph.sites[at]);
   const GraphSite& site = (*graph.lines)[at];
   const Shape shape = to_shape(tensor);
   if (same_sizes(shape, site.shape)) return;
@@ -204,6 +205,7 @@ void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, st
   saved.bytes = before;
   session_.note(id, saved,
                 {.kind = site.kind, .spec = site.spec, .bytes = after, .reason = site.reason, .cause = site.cause});
+  if (after > 0) session_.note_made(id);
 }
 
 /// Of what is not encoded: it is kept whole, or not at all.

@@ -66,6 +66,9 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   /// The tensor of a line of the graph that runs on this thread was encoded; its shape may be another than before.
   void note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes);
 
+  /// The bytes of a site were decoded: nobody needs them any more, unless the graph is kept.
+  void note_decoded(SiteId site) { session_.note_released(site); }
+
   /// Memory on a device that is written while CUDA graphs are replayed, made before one is captured.
   void prepare(c10::Device device);
 

@@ -12,7 +12,7 @@ namespace actzip::torch {
 class GraphSession;
 struct GraphSite;
 
-/// The graph whose forward began last on this thread.
+/// A graph whose forward has begun.
 struct RunningGraph {
   std::shared_ptr<GraphSession> session = {};
   const std::vector<GraphSite>* lines = nullptr;
@@ -20,8 +20,13 @@ struct RunningGraph {
   const void* seeds = nullptr;     ///< by which its operators know it
 };
 
+/// The one that began last on this thread.
 const RunningGraph& running_graph();
 void set_running_graph(RunningGraph graph);
+
+/// The bytes of a line of the graph with these seeds were decoded, on whatever thread backward runs. Does nothing for a
+/// graph that began long ago.
+void note_decoded(const void* seeds, std::int64_t line);
 
 /// How many tensors were decoded, of all graphs: a step begins where that has changed.
 std::uint64_t backwards_of_graphs();
