@@ -5,6 +5,12 @@
 //   Kept kept = session.keep(site, saved, stream, memory);        // forward
 //   Allocation values = restore(kept, stream, memory);            // backward, any thread, as often as wanted
 //
+// An operator that encodes what it reads anyway, in one pass with its own work, asks first and writes the bytes itself:
+//
+//   Reservation reserved = session.reserve(site, saved, stream, memory);
+//   if (reserved.wants_bytes()) ...                               // fills reserved.bytes() as reserved.spec() says
+//   Kept kept = session.keep(std::move(reserved), Written::tensor);
+//
 // A session is thread-safe. What it keeps owns everything it needs: the session may be gone before backward.
 #pragma once
 
@@ -156,18 +162,6 @@ struct BatchSamples {
   const float* factors = nullptr;
 };
 
-/// An operator that encodes what it reads anyway, in one pass with its own work.
-class Encoder {
- public:
-  virtual ~Encoder() = default;
-
-  /// Fills `dst` with an encoding by `spec`, of the saved tensor unless is_private(); or does nothing, and gives false.
-  virtual bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) = 0;
-
-  /// Whether it encodes something else than the tensor, which only whoever saves it understands: not to be shared.
-  [[nodiscard]] virtual bool is_private() const { return false; }
-};
-
 /// A tensor that is about to be saved, as an adapter describes it.
 struct SavedTensor {
   ConstTensorView view;  ///< data may be null and dtype meaningless if the role is not `activation`
@@ -179,8 +173,7 @@ struct SavedTensor {
   CastSource source;
   BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
   OperatorFacts facts;
-  bool is_input = false;       ///< no gradient goes through it, so that somebody may hold it for longer than the step
-  Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
+  bool is_input = false;  ///< no gradient goes through it, so that somebody may hold it for longer than the step
 };
 
 class Blob;
@@ -207,6 +200,44 @@ struct Kept {
   std::shared_ptr<const Blob> mark = {};         ///< if derived or recomputed: by it other savers know of this memory
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
   std::shared_ptr<const TrialNoise> trial = {};  ///< if a plan may choose for it
+};
+
+/// What is in the bytes of a Reservation when it is kept.
+enum class Written : std::uint8_t {
+  nothing,  ///< the tensor is still to be encoded
+  tensor,   ///< its encoding
+  own,      ///< an encoding of something else, which only whoever saves it understands: not to be shared
+};
+
+/// What a session has decided to keep of one saved tensor, and room for its encoding: between reserve() and keep(). If
+/// it goes without keep(), nothing is left of it but the use of its seed.
+class Reservation {
+ public:
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation();
+
+  /// Whether the tensor is to be encoded. If not, there is nothing to write.
+  [[nodiscard]] bool wants_bytes() const;
+
+  /// What to encode with, where to, and in the order of which stream; groups restart nowhere. The bytes need not be
+  /// written. Require wants_bytes().
+  [[nodiscard]] const CodecSpec& spec() const;
+  [[nodiscard]] Seed seed() const;
+  [[nodiscard]] ByteSpan bytes() const;
+  [[nodiscard]] const Stream& stream() const;
+
+  /// As it was described.
+  [[nodiscard]] const SavedTensor& tensor() const;
+
+  /// Name of its site, for messages and profiles.
+  [[nodiscard]] const std::string& site() const;
+
+ private:
+  friend class session::State;
+  struct Inside;
+  explicit Reservation(std::unique_ptr<Inside> inside);
+  std::unique_ptr<Inside> inside_;
 };
 
 /// What noise in the values of one site does to the gradient.
@@ -332,6 +363,14 @@ class Session {
   /// as this site asks, nothing is kept for it, and the result is `derived`; else the source's site learns what is
   /// asked for, and keeps that from the next step on.
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source = nullptr);
+
+  /// The first half of keep(), for whoever may encode the tensor in one pass with its own work: decides, and gives room
+  /// for the encoding if there is to be one. `tensor` stays as it is, and `memory` where it is, until it is kept.
+  [[nodiscard]] Reservation reserve(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+
+  /// The second half, in the same step: encodes the tensor if nothing was written though bytes are wanted, and keeps
+  /// it. Throws as above. `reserved` came from this session.
+  Kept keep(Reservation reserved, Written written);
 
   /// What keep() would do with a tensor that serves all of these at once, the role and the facts in `tensor` aside.
   /// Nothing is kept or noted. A plan has no say. Requires at least one saver.

@@ -191,7 +191,20 @@ Packed Forward::keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& te
 Packed Forward::keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const OperatorFacts& facts,
                      const PackHelp& help) {
   const at::NoGradGuard no_graph;
-  Packed packed = session_->pack(tensor, {&op, slot, nullptr, facts}, path_, help);
+  return noted(session_->pack(tensor, {&op, slot, nullptr, facts}, path_, help));
+}
+
+ReservedPack Forward::reserve(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor) {
+  const at::NoGradGuard no_graph;
+  return session_->reserve(tensor, {&op, slot, nullptr, facts_by_table(op, slot, tensor)}, path_);
+}
+
+Packed Forward::keep(ReservedPack reserved, Written written) {
+  const at::NoGradGuard no_graph;
+  return noted(session_->pack(std::move(reserved), written));
+}
+
+Packed Forward::noted(Packed packed) {
   if (const auto save = packed.tried(); save && observer_) tried_.push_back(*save);
   if (packed.witness()) witnesses_.push_back(packed.witness());
   return packed;

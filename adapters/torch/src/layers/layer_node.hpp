@@ -115,10 +115,17 @@ class Forward {
   Packed keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const OperatorFacts& facts,
               const PackHelp& help);
 
+  /// The first half of keep(), for a layer that may encode the tensor in one pass with its own work: see
+  /// actzip::Session::reserve().
+  [[nodiscard]] ReservedPack reserve(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor);
+  /// The second half.
+  Packed keep(ReservedPack reserved, Written written);
+
   [[nodiscard]] const Layer& layer() const noexcept { return layer_; }
 
  private:
   void adopt(const NodePtr& node);
+  Packed noted(Packed packed);
 
   const Layer& layer_;
   Unheard unheard_;  ///< an open scope need not look at a layer's operators: nothing of them is saved
@@ -128,6 +135,18 @@ class Forward {
   std::shared_ptr<NoiseStream> observer_;
   std::vector<TriedSave> tried_;
   Witnesses witnesses_;
+};
+
+/// While a layer writes an encoding itself.
+class Writing {
+ public:
+  Writing(const Reservation& room, c10::Device device)
+      : device_(guard_for(device)), range_("encode", [&]() -> const std::string& { return room.site(); }) {}
+
+ private:
+  at::NoGradGuard no_graph_;
+  c10::OptionalDeviceGuard device_;
+  ProfileRange range_;
 };
 
 /// An input of a layer in backward: kept, or derived from what the norm before it keeps.

@@ -42,18 +42,18 @@ void offer_recipe(LayerNode& node, const at::Tensor& result, Recipe recipe) {
   node.result = Stamp(result);
 }
 
-/// What was computed while it was kept.
+/// Of which `made` was computed while it was encoded.
 at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const NormWeights& affine, double eps,
-                            NormalizingEncoder computed, const Packed& kept) {
+                            Normalized made, const Packed& kept) {
   const auto node = make_node<FusedBatchNormNode>(input, affine, eps);
   node->input = kept;
-  node->norm = computed.norm;
-  node->signs = std::move(computed.signs);
+  node->norm = std::move(made.norm);
+  node->signs = std::move(made.signs);
   node->relu_hint = forward.layer().relu_hint();
-  forward.connect(node, {input, affine.weight, affine.bias}, computed.result);
-  offer_recipe(*node, computed.result,
+  forward.connect(node, {input, affine.weight, affine.bias}, made.result);
+  offer_recipe(*node, made.result,
                {Recipe::Over::channels, kept, {}, {}, Held(affine.weight), Held(affine.bias), node->norm});
-  return computed.result;
+  return made.result;
 }
 
 class BatchNormNode final : public LayerNode {
@@ -245,13 +245,16 @@ Result batch_norm(const Layer& layer, const at::Tensor& input, const NormWeights
   Forward forward(layer, {input, affine.weight, affine.bias});
   if (!forward.keeps() || input.dim() < 2 || (training && input.numel() == input.size(1))) return std::nullopt;
   const bool keeps_input = needs_gradient(affine.weight) || (training && input.requires_grad());
-  const auto hint = layer.relu_hint();
-  NormalizingEncoder encoder(input, affine, running, eps, hint->follows.exchange(false));
+  const bool with_signs = layer.relu_hint()->follows.exchange(false);
   std::optional<Packed> kept;
-  if (keeps_input) {
-    kept = forward.keep(kBatchNorm, {0}, input, {.encoder = training && input.is_cuda() ? &encoder : nullptr});
+  if (keeps_input && training && input.is_cuda()) {
+    ReservedPack reserved = forward.reserve(kBatchNorm, {0}, input);
+    auto made = normalize_into(reserved.room, input, affine, running, eps, with_signs);
+    kept = forward.keep(std::move(reserved), made ? Written::own : Written::nothing);
+    if (made) return fused_batch_norm(forward, input, affine, eps, *std::move(made), *kept);
+  } else if (keeps_input) {
+    kept = forward.keep(kBatchNorm, {0}, input);
   }
-  if (encoder.result.defined()) return fused_batch_norm(forward, input, affine, eps, std::move(encoder), *kept);
   const auto node = make_node<BatchNormNode>(input, affine, training ? Running() : running, training, eps);
   at::Tensor result;
   {
