@@ -64,11 +64,7 @@ auto pointwise_node(const char* name, Function function) {
 template <class Run, class Function>
 Result from_input(Forward& forward, const OperatorInfo& op, const at::Tensor& input, const Run& run, const char* name,
                   Function function) {
-  at::Tensor result;
-  {
-    const BelowAutograd below;
-    result = run(input);
-  }
+  at::Tensor result = below_autograd([&] { return run(input); });
   const auto node = pointwise_node(name, std::move(function));
   node->saved = forward.keep(op, {0}, input);
   forward.connect(node, {input}, result);
@@ -83,10 +79,7 @@ Result fused(Forward& forward, const OperatorInfo& op, Activation activation, co
   ReservedPack reserved = forward.reserve(op, {0}, input);
   at::Tensor result = activate_into(reserved.room, activation, input);
   node->saved = forward.keep(std::move(reserved), result.defined() ? Written::tensor : Written::nothing);
-  if (!result.defined()) {
-    const BelowAutograd below;
-    result = run(input);
-  }
+  if (!result.defined()) result = below_autograd([&] { return run(input); });
   forward.connect(node, {input}, result);
   return result;
 }
@@ -102,11 +95,7 @@ at::Tensor connected(Forward& forward, const at::Tensor& input, bool inplace, co
     forward.connect_inplace(node, input);
     return input;
   }
-  at::Tensor result;
-  {
-    const BelowAutograd below;
-    result = run(input);
-  }
+  at::Tensor result = below_autograd([&] { return run(input); });
   forward.connect(node, {input}, result);
   return result;
 }

@@ -149,7 +149,7 @@ void FusedBatchNormNode::release() {
   norm = {};
   mask.reset();
   signs = at::Tensor();
-  weight_ = Held();
+  weight_ = Borrowed();
 }
 
 decltype(make_node<FusedBatchNormNode>(std::declval<const FusedBatchNormNode&>())) joined_with_relu(

@@ -56,7 +56,7 @@ class FusedBatchNormNode final : public LayerNode {
   void release() override;
   [[nodiscard]] variable_list by_torch(const at::Tensor& gradient) const;
 
-  Held weight_;
+  Borrowed weight_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
   at::TensorOptions options_;

@@ -96,12 +96,12 @@ variable_list once_differentiable(variable_list gradients, const std::string& la
 
 }  // namespace
 
-Held::Held(const at::Tensor& tensor) : tensor_(tensor) {
+Borrowed::Borrowed(const at::Tensor& tensor) : tensor_(tensor) {
   if (tensor.defined() && !tensor.is_inference())
     version_ = tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-at::Tensor Held::get() const {
+at::Tensor Borrowed::get() const {
   if (!tensor_.defined() || tensor_.is_inference()) return tensor_;
   const auto now = tensor_.unsafeGetTensorImpl()->version_counter().current_version();
   TORCH_CHECK(now == version_,

@@ -24,11 +24,12 @@ using ::torch::autograd::variable_list;
 
 struct Recipe;
 
-/// A tensor that exists anyway, such as a weight. Throws as torch does if it was modified in place meanwhile.
-class Held {
+/// A tensor that exists anyway, such as a weight: nothing is kept of it. Throws as torch does if it was modified in
+/// place meanwhile.
+class Borrowed {
  public:
-  Held() = default;
-  explicit Held(const at::Tensor& tensor);
+  Borrowed() = default;
+  explicit Borrowed(const at::Tensor& tensor);
   [[nodiscard]] at::Tensor get() const;
 
  private:
@@ -57,6 +58,13 @@ class BelowAutograd {
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_;
 };
+
+/// What `function` gives as it runs there.
+template <class Function>
+auto below_autograd(Function function) {
+  const BelowAutograd below;
+  return function();
+}
 
 /// A node with one result. What it keeps is freed when torch says so.
 class LayerNode : public Node {

@@ -52,7 +52,7 @@ at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const Nor
   node->relu_hint = forward.layer().relu_hint();
   forward.connect(node, {input, affine.weight, affine.bias}, made.result);
   offer_recipe(*node, made.result,
-               {Recipe::Over::channels, kept, {}, {}, Held(affine.weight), Held(affine.bias), node->norm});
+               {Recipe::Over::channels, kept, {}, {}, Borrowed(affine.weight), Borrowed(affine.bias), node->norm});
   return made.result;
 }
 
@@ -87,12 +87,12 @@ class BatchNormNode final : public LayerNode {
   void release() override {
     input.reset();
     mean = rstd = reserve = at::Tensor();
-    weight_ = running_mean_ = running_var_ = Held();
+    weight_ = running_mean_ = running_var_ = Borrowed();
   }
 
-  Held weight_;
-  Held running_mean_;  ///< with the next, of a batch norm in evaluation
-  Held running_var_;
+  Borrowed weight_;
+  Borrowed running_mean_;  ///< with the next, of a batch norm in evaluation
+  Borrowed running_var_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
   at::TensorOptions options_;
@@ -181,10 +181,10 @@ class SyncBatchNormNode final : public LayerNode {
   void release() override {
     input = {};
     mean = rstd = count = at::Tensor();
-    weight_ = Held();
+    weight_ = Borrowed();
   }
 
-  Held weight_;
+  Borrowed weight_;
   Gather gather_;
 };
 
@@ -211,11 +211,11 @@ class RowNormNode final : public LayerNode {
   void release() override {
     input = {};
     mean = rstd = at::Tensor();
-    weight_ = bias_ = Held();
+    weight_ = bias_ = Borrowed();
   }
 
-  Held weight_;
-  Held bias_;
+  Borrowed weight_;
+  Borrowed bias_;
   Function function_;
 };
 
@@ -257,18 +257,16 @@ Result batch_norm(const Layer& layer, const at::Tensor& input, const NormWeights
   }
   const auto node = make_node<BatchNormNode>(input, affine, training ? Running() : running, training, eps);
   at::Tensor result;
-  {
-    const BelowAutograd below;
-    std::tie(result, node->mean, node->rstd, node->reserve, node->backend) =
-        at::_batch_norm_impl_index(input, affine.weight, affine.bias, running.mean, running.var, training,
-                                   running.momentum, eps, at::globalContext().userEnabledCuDNN());
-  }
+  std::tie(result, node->mean, node->rstd, node->reserve, node->backend) = below_autograd([&] {
+    return at::_batch_norm_impl_index(input, affine.weight, affine.bias, running.mean, running.var, training,
+                                      running.momentum, eps, at::globalContext().userEnabledCuDNN());
+  });
   node->input = std::move(kept);
   forward.connect(node, {input, affine.weight, affine.bias}, result);
   if (training && node->input) {
     offer_recipe(
         *node, result,
-        {Recipe::Over::channels, *node->input, node->mean, node->rstd, Held(affine.weight), Held(affine.bias)});
+        {Recipe::Over::channels, *node->input, node->mean, node->rstd, Borrowed(affine.weight), Borrowed(affine.bias)});
   }
   return result;
 }
@@ -297,7 +295,7 @@ Result sync_batch_norm(const Layer& layer, const at::Tensor& input, const NormWe
   node->input = forward.keep(kBatchNorm, {0}, input);
   forward.connect(node, {input, affine.weight, affine.bias}, result);
   offer_recipe(*node, result,
-               {Recipe::Over::channels, node->input, joint.mean, rstd, Held(affine.weight), Held(affine.bias)});
+               {Recipe::Over::channels, node->input, joint.mean, rstd, Borrowed(affine.weight), Borrowed(affine.bias)});
   return result;
 }
 
@@ -317,14 +315,12 @@ Result layer_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef s
         return {for_input, for_weight, for_bias};
       });
   at::Tensor result;
-  {
-    const BelowAutograd below;
-    std::tie(result, node->mean, node->rstd) = at::native_layer_norm(x, shape, own.weight, own.bias, eps);
-  }
+  std::tie(result, node->mean, node->rstd) =
+      below_autograd([&] { return at::native_layer_norm(x, shape, own.weight, own.bias, eps); });
   node->input = forward.keep(kLayerNorm, {0}, x);
   forward.connect(node, {x, own.weight, own.bias}, result);
   offer_recipe(*node, result,
-               {Recipe::Over::rows, node->input, node->mean, node->rstd, Held(own.weight), Held(own.bias)});
+               {Recipe::Over::rows, node->input, node->mean, node->rstd, Borrowed(own.weight), Borrowed(own.bias)});
   return result;
 }
 
@@ -381,13 +377,10 @@ Result rms_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef sha
         return {for_input, for_weight};
       });
   at::Tensor result;
-  {
-    const BelowAutograd below;
-    std::tie(result, node->rstd) = at::_fused_rms_norm(x, shape, if_defined(own), eps);
-  }
+  std::tie(result, node->rstd) = below_autograd([&] { return at::_fused_rms_norm(x, shape, if_defined(own), eps); });
   node->input = forward.keep(kRmsNorm, {0}, x);
   forward.connect(node, {x, own}, result);
-  offer_recipe(*node, result, {Recipe::Over::rows, node->input, {}, node->rstd, Held(own), Held()});
+  offer_recipe(*node, result, {Recipe::Over::rows, node->input, {}, node->rstd, Borrowed(own), Borrowed()});
   return result;
 }
 
