@@ -57,6 +57,13 @@ function(actzip_choose_gpus result)
   set(${result} ${chosen} ${last}-virtual PARENT_SCOPE)
 endfunction()
 
+# Each .cu file of this folder is compiled alone: there the time goes into kernels, not into headers. CMake before 3.31
+# puts none of them together anyway.
+function(actzip_compile_kernels_alone)
+  file(GLOB kernels *.cu)
+  set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 if(ACTZIP_WITH_CUDA)
   if(NOT CMAKE_CUDA_COMPILER)
     # The real path: a link to nvcc in another folder would hide the toolkit's headers and libraries.

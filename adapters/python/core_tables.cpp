@@ -39,8 +39,8 @@ std::vector<py::dict> level_table() {
   std::vector<py::dict> table;
   for (const Level& level : levels()) {
     using namespace py::literals;  // NOLINT(google-build-using-namespace)
-    table.push_back(py::dict("name"_a = level.name, "runs_as"_a = level.runs_as, "bits"_a = level.bits,
-                             "adapt"_a = level.adapt, "reach"_a = static_cast<int>(level.reach),
+    table.push_back(py::dict("name"_a = level.name, "runs_as"_a = level.runs_as, "to_host"_a = level.to_host,
+                             "bits"_a = level.bits, "adapt"_a = level.adapt, "reach"_a = static_cast<int>(level.reach),
                              "autotune"_a = level.autotune, "empty_cache_below"_a = level.empty_cache_below,
                              "chunk_bytes"_a = level.chunk_bytes, "strategy"_a = level.strategy));
   }

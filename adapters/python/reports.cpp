@@ -86,6 +86,15 @@ BudgetReport budget_from(const Fields& fields) {
   return budget;
 }
 
+OffloadReport offload_from(const Fields& fields) {
+  OffloadReport offload;
+  fields.read("copied_out", offload.copied_out);
+  fields.read("copied_in", offload.copied_in);
+  fields.read("fetches", offload.fetches);
+  fields.read("waits", offload.waits);
+  return offload;
+}
+
 Cause cause_from(const std::string& text) {
   for (const Cause cause : {Cause::parameter, Cause::small, Cause::type, Cause::rule, Cause::policy, Cause::guard}) {
     if (text == to_string(cause)) return cause;
@@ -132,6 +141,7 @@ Report report_from(const Fields& fields) {
   fields.read("index_overflow", report.index_overflow);
   report.plan = fields.part("plan", &plan_from);
   report.budget = fields.part("budget", &budget_from);
+  report.offload = fields.part("offload", &offload_from);
   report.sample_statistics = fields.part("sample_statistics", &statistics_from);
   for (const py::object& site : fields.get<std::vector<py::object>>("sites"))
     report.sites.push_back(site_from(Fields(site)));

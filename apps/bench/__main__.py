@@ -9,9 +9,9 @@ from .errors import BenchError
 
 COMMANDS = {}
 if not _frameworks.is_for_paddle_alone():
-    from . import budget, division, fidelity, plan, sensitivity, train
+    from . import budget, division, fidelity, link, plan, sensitivity, train
     COMMANDS = {"fidelity": fidelity, "train": train, "sensitivity": sensitivity, "plan": plan, "budget": budget,
-                "division": division}
+                "division": division, "link": link}
 if _frameworks.is_for_paddle():
     from . import paddle_memory, paddle_train
     COMMANDS |= {"paddle-train": paddle_train, "paddle-memory": paddle_memory}

@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", action="append", metavar="BUDGET",
                         help="as actzip.Session takes it; may be given several times (1/2, 1/4 and 1/8 of what is held "
                              "without; with --offload 1/16 and 1/32)")
-    parser.add_argument("--offload", metavar="DIR", help="on the CPU: the folder for what does not fit")
+    parser.add_argument("--offload", metavar="WHERE",
+                        help="for what does not fit: on a GPU host, on the CPU a folder")
     parser.add_argument("--draws", type=int, default=8, metavar="N", help="steps to average errors over (8)")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="times that each side takes its turn (5)")
     parser.add_argument("--batch", type=int, metavar="N", help="images, sequences or nodes instead of the model's own")
@@ -70,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise BenchError(f"--{name} {value} (allowed: 1 or more)")
-    if options.offload and device.type != "cpu":
-        raise BenchError(f"--offload on {device} (allowed: --device cpu)")
+    if options.offload and (options.offload == "host") != (device.type == "cuda"):
+        raise BenchError(f"--offload {options.offload} on {device} (allowed: host on a GPU, a folder on the CPU)")
     budgets = options.budget or (["1/16", "1/32"] if options.offload else ["1/2", "1/4", "1/8"])
     file = options.json and ResultFile(options.json, "actzip.bench budget, version 1",
                                        ("model", "budget", "offload", "device"))

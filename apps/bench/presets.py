@@ -17,8 +17,14 @@ from ..convert import convert, session_of
 from ..session import Session
 from .errors import BenchError
 
+def on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError(text)
+    return text == "on"
+
+
 OPTIONS = {"preset": str, "bits": float, "adapt": str, "interval": int, "min_numel": int, "min_elems": int,
-           "codec": str, "max_bits": int, "budget": str, "offload": str}
+           "codec": str, "max_bits": int, "budget": str, "offload": str, "guard": on_or_off}
 LAYERS, LAYERS_IN_SCOPE = "convert:", "convert+scope:"
 
 
@@ -73,7 +79,7 @@ def _value(preset: str, name: str, text: str) -> Any:
     try:
         return OPTIONS[name](text)
     except ValueError:
-        raise BenchError(f"--preset {preset}: '{text}' is no {OPTIONS[name].__name__}") from None
+        raise BenchError(f"--preset {preset}: '{text}' is no {OPTIONS[name].__name__.replace('_', ' ')}") from None
 
 
 def check(preset: str) -> None:

@@ -51,7 +51,8 @@ def enqueue_ms(variant: Variant, steps: int = 5) -> tuple[float, float]:
     return tuple(1e3 * statistics.median(column) for column in zip(*times))
 
 
-def trace(variant: Variant) -> list[Event]:
+def trace(variant: Variant, keep: Path | None = None) -> list[Event]:
+    """Of one step; `keep` is where the whole trace is to stay."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if variant.bench.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -60,7 +61,7 @@ def trace(variant: Variant) -> list[Event]:
         variant.step()
         variant.bench.synchronize()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
+        path = keep or Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
         events = json.loads(path.read_text(errors="replace"))["traceEvents"]
     return [event for event in events if event.get("ph") == "X"]

@@ -21,6 +21,7 @@ from .errors import BenchError
 from .models import ModelSpec
 from .presets import begin, converts
 
+MOST_FIRST_STEPS = 200
 PLAIN, CHECKPOINTING, OFFLOADING = "plain", "checkpointing", "save_on_cpu"
 
 
@@ -101,8 +102,16 @@ class Variant:
         self._begin_step()
         return self.bench.gradients(self.scope(), self.model)
 
+    def settle(self) -> int:
+        """Makes steps until a session has learned what is shared and its guard has looked everywhere; how many."""
+        steps = 0
+        while steps < 2 or (self.session is not None and self.session.is_guarding and steps < MOST_FIRST_STEPS):
+            self.step()
+            steps += 1
+        return steps
+
     def memory(self) -> Memory:
-        """Makes a step. Sessions learn in their first two: ask in the third."""
+        """Makes a step. Ask when everything has settled."""
         if self.compiled and self.compiled.has_cuda_graphs:  # they keep their memory from step to step
             return Memory()
         if self.bench.device.type != "cuda":
@@ -111,11 +120,11 @@ class Variant:
         model.zero_grad(set_to_none=True)
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+        before = active_bytes(device)
         loss = self.bench.forward(self.scope(), self.model)
-        held = torch.cuda.memory_allocated(device) - before - self._weight_casts()
+        held = active_bytes(device) - before - self._weight_casts()
         loss.backward()
-        return Memory(held, torch.cuda.max_memory_allocated(device) - before)
+        return Memory(held, torch.cuda.memory_stats(device)["active_bytes.all.peak"] - before)
 
     def _begin_step(self) -> None:
         if self.compiled:
@@ -149,6 +158,17 @@ class Variant:
         left_out = {id(parameter) for block in again for parameter in block.parameters()}
         return sum(parameter.numel() * self.bench.spec.autocast.itemsize
                    for parameter in model.parameters() if parameter.dim() > 1 and id(parameter) not in left_out)
+
+
+def active_bytes(device: torch.device) -> int:
+    """What nobody else can have when the stream of the program has come to this point.
+
+    ``memory_allocated()`` forgets a block that is freed while another stream still copies from it; this does not. Copies
+    that run behind the program's stream are not waited for.
+    """
+    torch.cuda.current_stream(device).synchronize()
+    torch.empty(1, device=device)  # the allocator looks at what other streams have done when it is asked
+    return torch.cuda.memory_stats(device)["active_bytes.all.current"]
 
 
 @contextmanager

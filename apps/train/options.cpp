@@ -68,7 +68,8 @@ void add_compression(CLI::App& app, Options& o) {
                  "(0.25), or auto")
       ->group("Compression");
   app.add_option("--offload", o.offload,
-                 "On the CPU: a folder for a file in which it waits; with --budget, only what does not fit")
+                 "Where it waits: host, pinned memory beside a GPU; or on the CPU a folder, for a file in it. With "
+                 "--budget, only what does not fit")
       ->group("Compression");
   app.add_option("--keep", o.keep, "Who keeps: layers, a scope around the step, or both")
       ->check(CLI::IsMember({"layers", "scope", "both"}))

@@ -1,6 +1,7 @@
 // What this build and this machine can run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,5 +40,9 @@ CudaStatus cuda_status();
 
 /// Whether what is enqueued on `stream` goes into a CUDA graph now. Never on the CPU.
 bool is_capturing(const Stream& stream);
+
+/// Enqueues a copy between the memory of a device and pinned memory of the host on `stream`, which is of that device.
+/// Throws Error: cuda_failure, backend_unavailable.
+void copy_bytes(std::byte* dst, const std::byte* src, std::size_t bytes, const Stream& stream);
 
 }  // namespace actzip

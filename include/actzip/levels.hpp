@@ -20,7 +20,8 @@ enum class LevelReach : std::uint8_t {
 
 struct Level {
   std::string_view name;     ///< as a preset: "actnn:L3"
-  std::string_view runs_as;  ///< the level that does its work: itself, or what it is without its host part
+  std::string_view runs_as;  ///< itself, or what it is where nothing moves bytes
+  bool to_host = false;      ///< what it keeps goes to host memory, if SessionOptions::offload says where
   LevelReach reach = LevelReach::everything;
   double bits = 0.0;               ///< fixed, or on average if it adapts; 0 where values stay as they are
   std::string_view adapt = {};     ///< as in SessionOptions

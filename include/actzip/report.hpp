@@ -71,7 +71,7 @@ struct SiteReport {
   std::string kept_by;              ///< if shared or derived: the site that keeps it
   std::size_t bytes_before = 0;     ///< what the framework would keep for it; 0 if something else keeps it anyway
   std::size_t bytes_after = 0;      ///< what is kept
-  std::size_t bytes_offloaded = 0;  ///< of that, what waits in a file or in host memory
+  std::size_t bytes_offloaded = 0;  ///< of that, what left its device, or memory
   std::string reason;
   std::int64_t saves = 0;  ///< since the session began
   /// Variance of the gradient, relative to its square, for a relative squared error of 1 in the memory that this site
@@ -107,6 +107,17 @@ struct BudgetReport {
   std::size_t most_held = 0;              ///< at any time of the last step
 };
 
+/// What a session that offloads has done since it began.
+struct OffloadReport {
+  std::uint64_t copied_out = 0;   ///< bytes, from a device to pinned memory; into a file nothing is copied
+  std::uint64_t copied_in = 0;    ///< bytes, back
+  std::uint64_t passed_over = 0;  ///< bytes that stayed, because copies were behind or there was no pinned memory
+  std::uint64_t fetches = 0;      ///< of what was put away
+  std::uint64_t waits = 0;        ///< of these, those that began a copy when backward asked, or waited for the disk
+  std::uint64_t host_waits = 0;   ///< times that forward waited for a device
+  std::size_t pinned_bytes = 0;   ///< of the host, taken for the session now
+};
+
 struct Report {
   std::string preset;
   std::string runs_as = {};  ///< the level that runs in place of the one asked for; mostly empty
@@ -119,6 +130,7 @@ struct Report {
   std::size_t live_bytes = 0;                              ///< encoded bytes that wait for backward now
   std::optional<PlanReport> plan = {};                     ///< of a session that adapts
   std::optional<BudgetReport> budget = {};                 ///< of one that has a budget
+  std::optional<OffloadReport> offload = {};               ///< of one that offloads
   std::optional<SampleStatistics> sample_statistics = {};  ///< of one that knows gradients by sample
   bool index_overflow = false;  ///< a device has found an index outside its operator's bound: a gradient was wrong
 

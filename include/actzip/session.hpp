@@ -68,11 +68,15 @@ struct SessionOptions {
   /// time: if the fewest bits of a step do not fit, restoring a tensor of that step throws Error(budget_too_small),
   /// which says what is missing. "": no limit.
   std::string budget = {};
-  /// A folder: what is kept of tensors on the CPU waits in a file there, which has no name and goes with the session.
-  /// If there is a budget, only what does not fit, and bits stay those of the preset. "": everything stays on its
-  /// device.
+  /// "host": what is kept of tensors on a GPU waits in pinned memory of the host, and what is on the CPU stays there. A
+  /// folder (one of that name is "./host"): what is kept of tensors on the CPU waits in a file there, which has no name
+  /// and goes with the session; tensors on a GPU are refused. If there is a budget, only what does not fit, and bits
+  /// stay those of the preset. "": everything stays on its device.
   std::string offload = {};
 };
+
+/// SessionOptions::offload for pinned memory.
+inline constexpr std::string_view kToHost = "host";
 
 /// A session's seeds are seed_start(), and steps from there, mixed: sessions with neighbouring seeds share no signs.
 /// For adapters that make seeds where a graph runs.
@@ -346,6 +350,9 @@ class Session {
 
   /// Tensors that were saved since the session began.
   [[nodiscard]] std::int64_t saves() const;
+
+  /// What its user should know, once, in a sentence; mostly empty.
+  [[nodiscard]] std::string take_notice();
 
   /// What the last step kept.
   [[nodiscard]] Report report() const;

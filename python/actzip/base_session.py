@@ -17,6 +17,9 @@ from .notices import look_back
 from .options import budget_text, canonical, check
 from .report import Report, bytes_text
 
+#: The ``offload`` that is no folder: pinned memory.
+TO_HOST = "host"
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -66,10 +69,7 @@ class BaseSession:
             "offload": offload, **named_twice}
         check(self.options)
         self._core = self._make_core()
-        warn_of_level(preset)
-        if offload and _native.is_in_memory(os.fspath(offload)):
-            warnings.warn(f"actzip: offload={os.fspath(offload)!r} lies in memory, so that offloading saves none; give "
-                          "a folder on a disk", stacklevel=3)
+        self._warn_of_offload(preset, os.fspath(offload or ""))
         self._pack, self._unpack = self._core.hook_pair()
         self._model = None if model is None else weakref.ref(model)
         self.closure = closure
@@ -78,6 +78,22 @@ class BaseSession:
         self._is_measuring = self._has_warned = False
         self._steps_seen = 0
         self._turns: Counter[str] = Counter()  # how often each site was measured
+
+    @staticmethod
+    def _has_gpu() -> bool:
+        """Whether there is one that bytes could leave."""
+        return False
+
+    def _warn_of_offload(self, preset: str, offload: str) -> None:
+        """Where it saves nothing."""
+        if not offload:
+            warn_of_level(preset)
+        elif offload == TO_HOST and not self._has_gpu():
+            warnings.warn("actzip: offload='host' moves what is kept on a GPU, and there is no GPU here: everything "
+                          "stays where it is", stacklevel=4)
+        elif offload and offload != TO_HOST and _native.is_in_memory(offload):
+            warnings.warn(f"actzip: offload={offload!r} lies in memory, so that offloading saves none; give a folder on "
+                          "a disk, or 'host' for tensors on a GPU", stacklevel=4)
 
     @staticmethod
     def _check_model(model: Any, call: str) -> None:

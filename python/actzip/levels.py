@@ -13,7 +13,8 @@ class Level:
     """What a preset such as ``"actnn:L3"`` stands for."""
 
     name: str
-    runs_as: str  #: the level that does its work: itself, or what it is without its host part
+    runs_as: str  #: itself, or what it is where nothing moves bytes
+    to_host: bool  #: what it keeps goes to host memory, if ``offload`` says where
     reach: int  #: 0: values stay as they are; 1: inputs of convolutions and linear layers; 2: everything
     bits: float  #: fixed, or on average if it adapts; 0 where values stay as they are
     adapt: str
@@ -36,10 +37,10 @@ def chunk_bytes_of(preset: str) -> int:
 
 
 def warn_of_level(preset: str) -> None:
-    """Once for each level that runs without its host part."""
+    """Without ``offload``: once for each level that runs without its host part."""
     level = LEVELS.get(preset)
-    if level is None or level.runs_as == level.name or preset in _warned:
+    if level is None or not level.to_host or preset in _warned:
         return
     _warned.add(preset)
-    warnings.warn(f"actzip: level '{level.name}' keeps bytes in host memory, which is not there yet: "
-                  f"it runs as '{level.runs_as}'", stacklevel=3)
+    warnings.warn(f"actzip: level '{level.name}' moves what is kept on a GPU to host memory, and here only if it is "
+                  f"given offload='host', which was not run on a GPU yet: it runs as '{level.runs_as}'", stacklevel=4)

@@ -61,7 +61,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "codec": (_is_text, "a text such as 'affine:nearest:group=64', or ''"),
     "guard": (lambda value: value is None or _is_flag(value), "True, False or None"),
     "max_bits": (_is_count, "a whole number, 0 or more"),
-    "offload": (lambda value: value is None or isinstance(value, (str, os.PathLike)), "a folder, or None"),
+    "offload": (lambda value: value is None or isinstance(value, (str, os.PathLike)), "'host', a folder, or None"),
     "budget": (lambda value: value is None or _is_text(value) or _is_number(value),
                "bytes such as '4GiB' or 2**32, a share of what is held without actzip such as 0.25, 'auto', or None"),
 }

@@ -46,7 +46,7 @@ class SiteReport:
     kept_by: str  #: the site that keeps it, if it is shared or derived
     bytes_before: int  #: what torch would keep; 0 if something else keeps it anyway
     bytes_after: int
-    bytes_offloaded: int  #: of that, what waits in a file
+    bytes_offloaded: int  #: of that, what left its GPU, or memory
     reason: str
     saves: int  #: since the session began
     #: Variance of the gradient, relative to its square, for a relative squared error of 1 in what this site keeps.
@@ -84,6 +84,19 @@ class BudgetReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class OffloadReport:
+    """What a session that offloads has done since it began. Into a file nothing is copied."""
+
+    copied_out: int  #: bytes, from a GPU to pinned memory
+    copied_in: int  #: bytes, back
+    passed_over: int  #: bytes that stayed, because copies were behind or there was no pinned memory
+    fetches: int  #: of what was put away
+    waits: int  #: of these, those that began a copy when backward asked, or waited for the disk
+    host_waits: int  #: times that forward waited for a GPU
+    pinned_bytes: int  #: of the host, taken for the session now
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """What the last step of a session kept.
 
@@ -104,12 +117,13 @@ class Report:
     steps: int
     bytes_before: int
     bytes_after: int
-    bytes_offloaded: int  #: of that, what waits in a file
+    bytes_offloaded: int  #: of that, what left its GPU, or memory
     live_bytes: int  #: encoded bytes that wait for backward now
     index_overflow: bool  #: an index lay outside its operator's bound
     sites: tuple[SiteReport, ...]
     plan: PlanReport | None  #: of a session that adapts
     budget: BudgetReport | None  #: of one that has a budget
+    offload: OffloadReport | None  #: of one that offloads
     sample_statistics: SampleStatistics | None  #: of one that knows gradients by sample
 
     @classmethod
@@ -120,9 +134,10 @@ class Report:
             SiteReport(**{**site, "shape": tuple(site["shape"]),
                           "sample_bits": site["sample_bits"] and SampleBits(**site["sample_bits"])})
             for site in fields.pop("sites"))
-        plan, budget, statistics = (fields.pop(name) for name in ("plan", "budget", "sample_statistics"))
+        plan, budget, offload, statistics = (
+            fields.pop(name) for name in ("plan", "budget", "offload", "sample_statistics"))
         return cls(sites=sites, plan=plan and PlanReport(**plan), budget=budget and BudgetReport(**budget),
-                   sample_statistics=statistics and SampleStatistics(**statistics), **fields)
+                   offload=offload and OffloadReport(**offload), sample_statistics=statistics and SampleStatistics(**statistics), **fields)
 
     @property
     def ratio(self) -> float:

@@ -62,9 +62,11 @@ class Session(BaseSession):
             they matter, as many as fit, up to keeping a tensor as it is; the first two steps, in which sizes are
             learned, have the fewest. The limit holds at any time, for everything that is kept; if the fewest bits do
             not fit, ``backward()`` raises, and says what is missing. See docs/plan.md.
-        offload: a folder on a disk. What is kept of tensors on the CPU waits in a file there, which has no name and goes
-            with the session; with a ``budget``, only what does not fit, and bits stay as they are without one. Tensors
-            on a GPU are refused.
+        offload: where what is kept waits for backward. ``"host"``: of tensors on a GPU, in pinned memory of the host;
+            copies run beside the kernels, and what is kept last stays on the GPU, as does what cannot leave as fast as
+            it is made. A folder on a disk (one that is called host is ``"./host"``): of tensors on the CPU, in a file
+            without a name, which goes with the session; tensors on a GPU are refused. With a ``budget``, only what does
+            not fit goes, and bits stay as they are without one.
         only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
@@ -81,6 +83,10 @@ class Session(BaseSession):
 
     def _core_of(self, **options: Any) -> _C.Session:
         return _C.Session(**options)
+
+    @staticmethod
+    def _has_gpu() -> bool:
+        return torch.cuda.is_available()
 
     # Written in C++, which asks for the methods below: an interrupt between two lines would leave half a scope behind.
     __enter__ = _C.enter
@@ -107,6 +113,11 @@ class Session(BaseSession):
         is_tensor = isinstance(indices, torch.Tensor)
         self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"), learn)
         self._lacks_samples = False
+
+    @property
+    def is_guarding(self) -> bool:
+        """Whether there are sites that the guard has yet to look at. A step in which it looks takes longer."""
+        return self._core.is_guarding()
 
     def measure(self, closure: Callable[[], Any]) -> None:
         """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.

@@ -20,6 +20,10 @@ CudaStatus cuda_status() {
 
 bool is_capturing(const Stream& /*stream*/) { return false; }
 
+void copy_bytes(std::byte* /*dst*/, const std::byte* /*src*/, std::size_t /*bytes*/, const Stream& /*stream*/) {
+  unavailable();
+}
+
 namespace cuda {
 
 void encode(const Affine& /*spec*/, const codec::EncodeJob& /*job*/) { unavailable(); }

@@ -32,8 +32,8 @@ Blob::Blob(std::shared_ptr<session::State> state, Contents contents)
   state_->live_bytes += contents_.bytes.size;
 }
 
-void Blob::put_away(Memory& memory) {
-  contents_.bytes = contents_.where().put_away(std::move(contents_.bytes), contents_.stream, memory);
+void Blob::put_away(Memory& memory, const store::LeaveNote& note) {
+  contents_.bytes = contents_.where().put_away(std::move(contents_.bytes), contents_.stream, memory, note);
   if (std::holds_alternative<Index>(contents_.spec)) contents_.encoded = memory.point_in(contents_.stream);
 }
 
@@ -62,6 +62,7 @@ Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
     throw Error(ErrorCode::budget_too_small,
                 fmt::format("{}: nothing was kept of it, because its step passed the budget", *kept.site));
   }
+  if (!contents.store) kept.blob->state().foresee(stream, memory);
   Allocation bytes = contents.where().fetch(contents.bytes, contents.stream, stream, memory);
   if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};
   return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, contents.segments, bytes};

@@ -7,8 +7,8 @@
 
 #include "actzip/memory.hpp"
 #include "actzip/session.hpp"
-#include "session/held_memory.hpp"
 #include "session/share_table.hpp"
+#include "store/held_memory.hpp"
 #include "store/store.hpp"
 
 namespace actzip {
@@ -25,10 +25,10 @@ class Blob : public std::enable_shared_from_this<Blob> {
     Stream stream;                             ///< the one it was encoded on; on the CPU its executor is not used again
     std::shared_ptr<store::Store> store = {};  ///< where the bytes wait; null: on the device, in the framework's memory
     Allocation bytes;                          ///< empty unless encoded
-    std::shared_ptr<void> encoded;        ///< if it has indices on a device: the point of Memory when they are encoded
-    const std::string* site = nullptr;    ///< its name, in the state
-    bool is_dropped = false;              ///< it passed the budget: there are no bytes, and backward fails
-    session::HeldMemory::Part held = {};  ///< what it counts for in a budget
+    std::shared_ptr<void> encoded;      ///< if it has indices on a device: the point of Memory when they are encoded
+    const std::string* site = nullptr;  ///< its name, in the state
+    bool is_dropped = false;            ///< it passed the budget: there are no bytes, and backward fails
+    store::HeldMemory::Part held = {};  ///< what it counts for in a budget
 
     [[nodiscard]] store::Store& where() const { return store ? *store : store::device_store(); }
   };
@@ -45,7 +45,7 @@ class Blob : public std::enable_shared_from_this<Blob> {
     return {contents_.bytes.data, contents_.bytes.size, contents_.stream.device()};
   }
   /// When they have been written: its store holds them from now on.
-  void put_away(Memory& memory);
+  void put_away(Memory& memory, const store::LeaveNote& note);
   [[nodiscard]] session::State& state() const { return *state_; }
 
   // What the table knows it by; all of it is set before it is put there.

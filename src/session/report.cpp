@@ -55,6 +55,15 @@ std::string json_plan(const std::optional<PlanReport>& plan) {
       json_number(plan->gradient_variance));
 }
 
+std::string json_offload(const std::optional<OffloadReport>& offload) {
+  if (!offload) return "null";
+  return fmt::format(
+      R"({{"copied_out": {}, "copied_in": {}, "passed_over": {}, "fetches": {}, "waits": {}, "host_waits": {}, )"
+      R"("pinned_bytes": {}}})",
+      offload->copied_out, offload->copied_in, offload->passed_over, offload->fetches, offload->waits,
+      offload->host_waits, offload->pinned_bytes);
+}
+
 std::string json_budget(const std::optional<BudgetReport>& budget) {
   if (!budget) return "null";
   return fmt::format(R"({{"asked": {}, "bytes": {}, "most_held": {}}})", json_string(budget->asked),
@@ -152,6 +161,12 @@ std::string causes_text(const Report& report) {
     total += count;
   }
   return total == 0 ? "" : fmt::format(", {} as is ({})", total, causes);
+}
+
+std::string offload_text(const OffloadReport& offload) {
+  if (offload.copied_out == 0) return "";
+  return fmt::format("in {} fetches so far {} have come back of {} that were copied to the host; {} fetches waited\n",
+                     offload.fetches, bytes_text(offload.copied_in), bytes_text(offload.copied_out), offload.waits);
 }
 
 std::string ratio_text(const Report& report) {
@@ -263,6 +278,7 @@ double Report::ratio() const {
 std::string Report::to_text(bool all) const {
   std::string text = summary_text(*this);
   if (budget) text += budget_text(*budget);
+  if (offload) text += offload_text(*offload);
   if (plan) text += plan_text(*plan, budget.has_value());
   if (sample_statistics) {
     text += fmt::format("gradients of {} samples are known in {}\n", sample_statistics->samples,
@@ -280,9 +296,10 @@ std::string Report::to_json() const {
   return fmt::format(
       R"({{"preset": {}, "runs_as": {}, "dry": {}, "steps": {}, "bytes_before": {}, "bytes_after": {}, "bytes_offloaded": {}, )"
       R"("live_bytes": {}, )"
-      R"("index_overflow": {}, "plan": {}, "budget": {}, "sample_statistics": {}, "sites": [{}]}})",
+      R"("index_overflow": {}, "plan": {}, "budget": {}, "offload": {}, "sample_statistics": {}, "sites": [{}]}})",
       json_string(preset), json_string(runs_as), dry, steps, bytes_before, bytes_after, bytes_offloaded, live_bytes,
-      index_overflow, json_plan(plan), json_budget(budget), json_statistics(sample_statistics), rows);
+      index_overflow, json_plan(plan), json_budget(budget), json_offload(offload), json_statistics(sample_statistics),
+      rows);
 }
 
 }  // namespace actzip

@@ -176,7 +176,7 @@ Adaptation::Progress read_progress(std::string_view line, PlanReport report) {
 std::string State::save() {
   const std::lock_guard lock(mutex_);
   const auto [steps, is_due, plan] = adaptation_.progress();
-  const auto limit = held.limit() != HeldMemory::kNoLimit ? std::optional(held.limit()) : std::nullopt;
+  const auto limit = held->limit() != HeldMemory::kNoLimit ? std::optional(held->limit()) : std::nullopt;
   std::string text = fmt::format("{}\n{}\t{}\t{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_.load(),
                                  text_of(limit), text_of(overlap_));
   text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
@@ -212,7 +212,7 @@ void State::load(std::string_view text) {
   encoded_count_ = encoded;
   saves_ = saves;
   step_ = step;
-  if (budget_ && limit) held.set_limit(*limit);
+  if (budget_ && limit) held->set_limit(*limit);
   overlap_ = overlap;
   adaptation_.set_progress(progress);
   for (const SavedSite& saved : sites) {

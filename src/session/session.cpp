@@ -89,6 +89,8 @@ std::int64_t Session::saves() const { return state_->saves(); }
 
 bool Session::adds_much() const { return state_->adds_much(); }
 
+std::string Session::take_notice() { return state_->take_notice(); }
+
 Report Session::report() const { return state_->report(); }
 
 std::size_t Session::live_bytes() const { return state_->live_bytes; }

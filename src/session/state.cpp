@@ -37,6 +37,13 @@ Want without_plane(Want want) {
   return want;
 }
 
+/// Where `offload` says that bytes go: null if they stay.
+std::shared_ptr<store::Store> store_for(const std::string& offload, std::shared_ptr<HeldMemory> budget) {
+  if (offload.empty()) return nullptr;
+  if (offload != kToHost) return store::file_store(offload);
+  return store::pinned_store({.budget = std::move(budget)});
+}
+
 Want want_of(const Choice& choice) { return {choice.keep, choice.spec, choice.not_negative}; }
 
 /// A saver that asked for a mask, and is served by a blob of values.
@@ -52,7 +59,7 @@ State::State(const SessionOptions& options)
       policy_(options_.preset, policy_bits(options_), options_.rules, parse_family(options_.codec)),
       by_sample_(parse_adapt(options_.adapt).by_sample),
       budget_(parse_budget(options_.budget)),
-      offload_(options_.offload.empty() ? nullptr : store::file_store(options_.offload)),
+      offload_(store_for(options_.offload, budget_ ? held : nullptr)),
       adaptation_(options_) {
   if (options.min_elems < 0) {
     throw Error(ErrorCode::invalid_spec, fmt::format("session: min_elems {} (allowed: 0 or more)", options.min_elems));
@@ -66,13 +73,19 @@ void State::begin_step() {
   overflow.check();
   const std::lock_guard lock(mutex_);
   settle_budget();
-  held.begin_step();
+  held->begin_step();
   ++step_;
   step_began_ = now();
   order_.clear();
   is_observed_ = false;
   is_asked_ = false;
   if (!trial_) adaptation_.begin_step();
+}
+
+std::string State::take_notice() { return offload_ ? offload_->take_notice() : std::string(); }
+
+void State::foresee(const Stream& reader, Memory& memory) {
+  if (offload_) offload_->foresee(reader, memory);
 }
 
 SiteId State::site(const SiteKey& key) {
@@ -210,7 +223,7 @@ Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& tar
   if (tensor.role != Role::activation && tensor.identity.address == 0) {
     outcome.before = outcome.after = tensor.bytes;
     if (budget_ && tensor.bytes > 0) {
-      auto blob = exact_blob(site, hold(tensor.bytes));
+      auto blob = exact_blob(site, hold(tensor.bytes, target));
       blob->site = &site;
       reserved.kept.blob = std::move(blob);
     }
@@ -335,13 +348,10 @@ void State::store(const SavedTensor& tensor, Storing storing, const Target& targ
 std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
                                             const Target& target, Outcome& outcome) {
   if (outcome.reason == kCallers) return exact_blob(site, {});
-  if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after));
-  Place place = place_for(site, outcome.after);
+  if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after, target));
+  Place place = place_for(site, outcome.after, target);
   if (place.tier == Tier::nowhere) return dropped_blob(site, tensor, outcome.spec);
-  if (place.tier == Tier::host) {
-    outcome.kind = SiteKind::encoded;
-    outcome.offloaded = outcome.after;
-  }
+  if (place.tier == Tier::host) outcome.kind = SiteKind::encoded;
   if (outcome.kind == SiteKind::as_is) return exact_blob(site, std::move(place.held));
   return blob_with_room(site, tensor, outcome.spec, segments, std::move(place), target);
 }

@@ -19,12 +19,14 @@
 #include "actzip/session.hpp"
 #include "session/adaptation.hpp"
 #include "session/blob.hpp"
-#include "session/held_memory.hpp"
 #include "session/sample_bits.hpp"
 #include "session/share_table.hpp"
+#include "store/held_memory.hpp"
 #include "store/store.hpp"
 
 namespace actzip::session {
+
+using store::HeldMemory;
 
 /// What was done with one saved tensor. Texts are literals: a save makes none.
 struct Outcome {
@@ -33,7 +35,6 @@ struct Outcome {
   const std::string* kept_by = nullptr;  ///< the name of the site that keeps it, or what it is derived from
   std::size_t before = 0;
   std::size_t after = 0;
-  std::size_t offloaded = 0;  ///< of these, in host memory
   std::string_view reason;
   Cause cause = Cause::none;  ///< if as_is
   std::int64_t samples = 0;   ///< with bits of their own
@@ -59,6 +60,7 @@ struct Site {
   /// When what it keeps was kept and freed, in seconds of State::now(); freed below kept: not yet.
   std::atomic<double> kept_at = 0.0;
   std::atomic<double> freed_at = -1.0;
+  std::atomic<std::int64_t> left_step = -1;  ///< the last in which what it kept left its device
 
   std::atomic<Look> look = Look::none;
   std::atomic<StepPart> part = StepPart::unknown;
@@ -178,6 +180,9 @@ class State : public std::enable_shared_from_this<State> {
   void note_freed(const Blob& blob);
   void note_holder(const Blob& blob, bool is_held);
   Report report();
+  std::string take_notice();
+  /// Backward asks on `reader` for something that was not offloaded: what was is needed next.
+  void foresee(const Stream& reader, Memory& memory);
   std::string save();
   void load(std::string_view text);
 
@@ -185,7 +190,8 @@ class State : public std::enable_shared_from_this<State> {
   ShareTable shared;
   DecodeCache decoded;
   std::atomic<std::size_t> live_bytes{0};
-  HeldMemory held;  ///< of the device, what is kept exactly included; counted under a budget alone
+  const std::shared_ptr<HeldMemory> held =
+      std::make_shared<HeldMemory>();  ///< of the device, what is kept exactly included; counted under a budget alone
 
   /// Seconds since the session began.
   [[nodiscard]] double now() const;
@@ -234,7 +240,9 @@ class State : public std::enable_shared_from_this<State> {
     Tier tier = Tier::device;
     HeldMemory::Part held = {};
   };
-  Place place_for(const Site& site, std::size_t bytes);
+  Place place_for(const Site& site, std::size_t bytes, const Target& target);
+  [[nodiscard]] bool fits_with_rest(const Site& site, std::size_t bytes);
+  [[nodiscard]] HeldMemory::Part have_room(std::size_t bytes, const Target& target);
   [[nodiscard]] double behind(const Site& site);
   void note_over_budget(std::size_t bytes);
   std::shared_ptr<Blob> store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
@@ -254,10 +262,11 @@ class State : public std::enable_shared_from_this<State> {
   void choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const;
   Want fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have);
   [[nodiscard]] bool plans_bytes() const { return budget_ && !offload_; }
-  [[nodiscard]] HeldMemory::Part hold(std::size_t bytes);
+  [[nodiscard]] HeldMemory::Part hold(std::size_t bytes, const Target& target);
   [[nodiscard]] Error over_budget() const;
   std::shared_ptr<Blob> exact_blob(const Site& site, HeldMemory::Part held);
   std::shared_ptr<Blob> dropped_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);
+  [[nodiscard]] bool moves_bytes() const;
   void add_times(const Site& site, SiteReport& row) const;
   [[nodiscard]] bool is_dropped(const Site& site) const;
   void add_variance(const Site& keeper, SiteReport& row) const;
@@ -279,6 +288,7 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<bool> is_over_budget_{false};
   std::atomic<std::size_t> wanted_{0};   ///< if it is: what the step would have held
   std::atomic<bool> knows_step_{false};  ///< what comes behind each site; not in the first step after load()
+  std::atomic<bool> has_stayed_{false};  ///< something was to leave its device, and nothing moves it
   std::atomic<bool> has_beside_{false};  ///< hold_beside() has given room in this step
 
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

@@ -15,6 +15,7 @@
 
 #include "actzip/codec.hpp"
 #include "actzip/error.hpp"
+#include "actzip/registry.hpp"
 #include "session/blob.hpp"
 #include "session/bytes_text.hpp"
 #include "session/state.hpp"
@@ -104,18 +105,32 @@ std::shared_ptr<Blob> State::exact_blob(const Site& site, HeldMemory::Part held_
 /// On the device as much as the budget allows, which is what is made last: backward needs that first. The rest goes to
 /// host memory, and everything as long as the budget is not known. What would hardly make room there stays while it
 /// fits.
-State::Place State::place_for(const Site& site, std::size_t bytes) {
-  const bool can_go = offload_ && bytes >= kWorthOffloading;
+State::Place State::place_for(const Site& site, std::size_t bytes, const Target& target) {
+  const bool is_on_cpu = target.stream.device().kind == DeviceKind::cpu;
+  const bool is_taken = offload_ && offload_->takes(target.stream, target.memory);
+  if (offload_ && !is_taken) has_stayed_ = true;
+  const bool can_go = is_taken && bytes >= kWorthOffloading;
   if (!budget_) return {can_go ? Tier::host : Tier::device, {}};
-  const bool is_known = held.limit() != HeldMemory::kNoLimit;
-  const double with_rest = static_cast<double>(bytes) + behind(site);
-  const bool must_go = can_go && (!is_known || with_rest > static_cast<double>(held.room()));
-  if (!must_go) {
-    if (HeldMemory::Part part = held.try_hold(bytes)) return {Tier::device, std::move(part)};
+  if (can_go && is_on_cpu && !fits_with_rest(site, bytes)) return {Tier::host, {}};
+  if (HeldMemory::Part part = have_room(bytes, target)) {
+    // On another device it is the store that knows what has to leave; until then it counts there, too.
+    return {can_go && !is_on_cpu ? Tier::host : Tier::device, std::move(part)};
   }
-  if (offload_) return {Tier::host, {}};
+  if (is_taken && is_on_cpu) return {Tier::host, {}};
   note_over_budget(bytes);
   return {Tier::nowhere, {}};
+}
+
+bool State::fits_with_rest(const Site& site, std::size_t bytes) {
+  if (held->limit() == HeldMemory::kNoLimit) return false;
+  return static_cast<double>(bytes) + behind(site) <= static_cast<double>(held->room());
+}
+
+/// Nothing if there is none, even after what leaves the device has left.
+HeldMemory::Part State::have_room(std::size_t bytes, const Target& target) {
+  HeldMemory::Part part = held->try_hold(bytes);
+  const bool can_wait = !part && offload_ && offload_->takes(target.stream, target.memory);
+  return can_wait ? offload_->make_room(bytes) : std::move(part);
 }
 
 double State::behind(const Site& site) {
@@ -124,7 +139,7 @@ double State::behind(const Site& site) {
 }
 
 void State::note_over_budget(std::size_t bytes) {
-  wanted_ = std::max(wanted_.load(), held.now() + bytes);
+  wanted_ = std::max(wanted_.load(), held->now() + bytes);
   is_over_budget_ = true;
 }
 
@@ -142,15 +157,15 @@ void State::begin_budget() {
   if (!offload_ && by_sample_) refuse(fmt::format("adapt '{}' (allowed: layer, measured or nothing)", options_.adapt));
   if (options_.dry) refuse("dry (allowed: a step that compresses; its report shows the plan)");
   if (!options_.only.empty()) refuse("only (allowed: all sites)");
-  if (const auto* bytes = std::get_if<HeldBytes>(&*budget_)) held.set_limit(bytes->value);
+  if (const auto* bytes = std::get_if<HeldBytes>(&*budget_)) held->set_limit(bytes->value);
 }
 
 /// What is left is known when a tensor comes, since its device is.
 void State::look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory) {
   if (!budget_ || !std::holds_alternative<WhatIsLeft>(*budget_) || tensor.role != Role::activation) return;
-  if (held.limit() != HeldMemory::kNoLimit || step_ <= kLearningSteps) return;
+  if (held->limit() != HeldMemory::kNoLimit || step_ <= kLearningSteps) return;
   const auto left = static_cast<double>(memory.available_bytes(stream));
-  held.set_limit(held.now() + static_cast<std::size_t>(left * kShareOfWhatIsLeft));
+  held->set_limit(held->now() + static_cast<std::size_t>(left * kShareOfWhatIsLeft));
 }
 
 /// Requires the mutex. Between two steps, with the sites of the one that has ended: how large it was, what comes behind
@@ -159,12 +174,12 @@ void State::settle_budget() {
   if (!budget_ || trial_ || order_.empty()) return;
   const StepBytes sum = bytes_of(order_);
   if (const auto* share = std::get_if<HeldShare>(&*budget_)) {
-    held.set_limit(static_cast<std::size_t>(share->value * sum.before));
+    held->set_limit(static_cast<std::size_t>(share->value * sum.before));
   }
   // Checkpoints and accumulated gradients: not all of a step is held at once, or more than one step.
   const bool is_usual = plans_bytes() && !is_over_budget_ && !has_beside_ && sum.after > 0.0;
   if (is_usual) {
-    const double now = static_cast<double>(held.peak()) / sum.after;
+    const double now = static_cast<double>(held->peak()) / sum.after;
     overlap_ = std::max(now, std::lerp(overlap_.value_or(now), now, kForget));
   }
   const auto planned = adaptation_.report().predicted_bytes;
@@ -190,7 +205,7 @@ void State::note_what_comes_behind() {
     least += static_cast<double>(least_bytes(**site, adaptation_.limits()));
     planned += static_cast<double>(planned_bytes(**site));
   }
-  const auto held_before = static_cast<double>(held.now());
+  const auto held_before = static_cast<double>(held->now());
   const auto further = [&](double step) { return std::max(0.0, (overlap - 1.0) * step - held_before); };
   for (Site* site : order_) {
     site->least_behind += further(least);
@@ -202,8 +217,8 @@ void State::note_what_comes_behind() {
 /// Requires the mutex. Where not even the fewest bits fit into a plan, sites go on with what they had: if that does not
 /// fit either, backward says so. But a site that was promised more bits must have them.
 void State::plan_within_budget() {
-  if (!plans_bytes() || held.limit() == HeldMemory::kNoLimit) return;
-  const double whole = static_cast<double>(held.limit()) / std::max(overlap_.value_or(1.0), 1e-3);
+  if (!plans_bytes() || held->limit() == HeldMemory::kNoLimit) return;
+  const double whole = static_cast<double>(held->limit()) / std::max(overlap_.value_or(1.0), 1e-3);
   for (const double part : {1.0 - kSpare, 1.0}) {
     try {
       adaptation_.plan(order_, TotalBytes{static_cast<std::size_t>(whole * part)});
@@ -237,7 +252,7 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
   const std::lock_guard lock(mutex_);
   const KeptShape shape = shape_of(tensor);
   if (site.step >= 0) growth_ = std::max(growth_, growth_of(site, tensor));
-  const double room = static_cast<double>(held.room()) - site.least_behind * growth_;
+  const double room = static_cast<double>(held->room()) - site.least_behind * growth_;
   if (static_cast<double>(kept_bytes(site, shape, have.spec)) <= room) return have;
   const PlanLimits& limits = adaptation_.limits();
   const std::vector<PlanChoice> choices =
@@ -253,9 +268,9 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
 }
 
 /// For what can neither be encoded nor moved. If there is no room, backward fails.
-HeldMemory::Part State::hold(std::size_t bytes) {
+HeldMemory::Part State::hold(std::size_t bytes, const Target& target) {
   if (!budget_) return {};
-  HeldMemory::Part part = held.try_hold(bytes);
+  HeldMemory::Part part = have_room(bytes, target);
   if (!part) note_over_budget(bytes);
   return part;
 }
@@ -272,9 +287,9 @@ std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
   if (!knows_step_) return nullptr;
   const Site& site = site_at(id);
   const std::lock_guard lock(mutex_);
-  if (growth_ > 1.0 || static_cast<double>(bytes) > static_cast<double>(held.room()) - site.planned_behind)
+  if (growth_ > 1.0 || static_cast<double>(bytes) > static_cast<double>(held->room()) - site.planned_behind)
     return nullptr;
-  HeldMemory::Part part = held.try_hold(bytes);
+  HeldMemory::Part part = held->try_hold(bytes);
   if (!part) return nullptr;
   has_beside_ = true;
   struct Beside {
@@ -303,8 +318,8 @@ void State::check_budget() {
   const std::lock_guard lock(mutex_);
   if (const auto* share = std::get_if<HeldShare>(&*budget_); share != nullptr && step_ == 1 && !offload_) {
     const double limit = share->value * bytes_of(order_).before;
-    if (static_cast<double>(held.peak()) > limit) is_over_budget_ = true;
-    if (is_over_budget_) held.set_limit(static_cast<std::size_t>(limit));
+    if (static_cast<double>(held->peak()) > limit) is_over_budget_ = true;
+    if (is_over_budget_) held->set_limit(static_cast<std::size_t>(limit));
   }
   if (is_over_budget_) throw over_budget();
 }
@@ -319,7 +334,7 @@ Error State::over_budget() const {
     least += static_cast<double>(sizes.back().first);
   }
   const auto at_once = static_cast<std::size_t>(least * std::min(overlap_.value_or(1.0), 1.0));
-  const std::size_t needed = std::max({at_once, wanted_.load(), held.limit() + 1});
+  const std::size_t needed = std::max({at_once, wanted_.load(), held->limit() + 1});
   std::ranges::stable_sort(sizes, std::greater(), &std::pair<std::size_t, const Site*>::first);
   std::string names;
   for (std::size_t i = 0; i < std::min(sizes.size(), kMostNamed); ++i) {
@@ -332,7 +347,7 @@ Error State::over_budget() const {
           fmt::format(
               "session: a budget of {} cannot be kept: this step would hold {}, {} more (allowed: a larger budget, or "
               "smaller batches). With the fewest bits: {}",
-              bytes_text(held.limit()), bytes_text(needed), bytes_text(needed - held.limit()), names)};
+              bytes_text(held->limit()), bytes_text(needed), bytes_text(needed - held->limit()), names)};
 }
 
 }  // namespace actzip::session

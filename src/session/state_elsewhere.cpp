@@ -46,6 +46,7 @@ Decision State::decide(const SavedTensor& tensor, std::span<const SavedFor> save
 }
 
 void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept) {
+  has_stayed_ = true;
   Reserved noted{.site = &site_at(id), .choice = {}};
   Outcome& outcome = noted.outcome;
   outcome.kind = kept.kind;

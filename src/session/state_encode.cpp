@@ -60,16 +60,20 @@ std::shared_ptr<Blob> State::blob_with_room(const Site& site, const SavedTensor&
                           .encoded = {},
                           .site = &site.name};
   const std::size_t size = encoded_bytes(spec, contents.dtype, contents.elems, segments);
-  contents.held = std::move(place.held);
-  if (place.tier == Tier::host) contents.store = offload_;
-  with_name(site, [&] { contents.bytes = contents.where().reserve(size, stream, target.memory); });
+  if (place.tier == Tier::host) {
+    contents.store = offload_;
+  } else {
+    contents.held = std::move(place.held);
+  }
+  with_name(site,
+            [&] { contents.bytes = contents.where().reserve(size, stream, target.memory, std::move(place.held)); });
   return std::make_shared<Blob>(shared_from_this(), std::move(contents));
 }
 
 void State::fill(Blob& blob, Site& site, const SavedTensor& tensor, const Target& target, Written written) {
   with_name(site, [&] {
     if (written == Written::nothing) encode(blob, site, tensor, target);
-    blob.put_away(target.memory);
+    blob.put_away(target.memory, {&site.left_step, step_});
   });
   const bool has_indices = std::holds_alternative<Index>(blob.contents().spec);
   if (has_indices && target.stream.device().kind == DeviceKind::cpu) overflow.check();

@@ -57,10 +57,13 @@ void State::add_times(const Site& site, SiteReport& row) const {
   if (freed >= kept) row.freed_at = freed;
 }
 
+/// As far as is known: on the CPU, and where somebody else keeps tensors, there is nothing that does.
+bool State::moves_bytes() const { return offload_ && (!has_stayed_ || offload_->stats().copied_out > 0); }
+
 Report State::report() {
   Report report;
   report.preset = preset_;
-  if (const Level* level = find_level(preset_); level != nullptr && level->runs_as != level->name) {
+  if (const Level* level = find_level(preset_); level != nullptr && level->to_host && !moves_bytes()) {
     report.runs_as = level->runs_as;
   }
   report.dry = options_.dry;
@@ -70,8 +73,18 @@ Report State::report() {
   report.steps = step_;
   if (adaptation_.is_on()) report.plan = adaptation_.report();
   if (budget_) {
-    report.budget = BudgetReport{.asked = options_.budget, .bytes = {}, .most_held = held.peak()};
-    if (held.limit() != HeldMemory::kNoLimit) report.budget->bytes = held.limit();
+    report.budget = BudgetReport{.asked = options_.budget, .bytes = {}, .most_held = held->peak()};
+    if (held->limit() != HeldMemory::kNoLimit) report.budget->bytes = held->limit();
+  }
+  if (offload_) {
+    const store::StoreStats stats = offload_->stats();
+    report.offload = OffloadReport{.copied_out = stats.copied_out,
+                                   .copied_in = stats.copied_in,
+                                   .passed_over = stats.passed_over,
+                                   .fetches = stats.fetches,
+                                   .waits = stats.waits,
+                                   .host_waits = stats.host_waits,
+                                   .pinned_bytes = stats.pinned_bytes};
   }
   for (const Site* site : order_) {
     SiteReport row{.site = site->name,
@@ -87,7 +100,7 @@ Report State::report() {
                    .kept_by = site->last.kept_by != nullptr ? *site->last.kept_by : std::string(),
                    .bytes_before = site->last.before,
                    .bytes_after = site->last.after,
-                   .bytes_offloaded = site->last.offloaded,
+                   .bytes_offloaded = site->left_step == site->step ? site->last.after : 0,
                    .reason = std::string(site->last.reason),
                    .saves = site->saves,
                    .cause = site->last.cause};

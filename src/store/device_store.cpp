@@ -6,7 +6,7 @@ namespace {
 
 class DeviceStore final : public Store {
  public:
-  Allocation reserve(std::size_t bytes, const Stream& stream, Memory& memory) override {
+  Allocation reserve(std::size_t bytes, const Stream& stream, Memory& memory, HeldMemory::Part /*held*/) override {
     return memory.allocate(bytes, stream);
   }
 

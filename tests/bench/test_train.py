@@ -124,8 +124,8 @@ def test_memory_of_a_step_on_a_gpu(torchvision, monkeypatch):
     monkeypatch.setattr(bench, "forward", lambda scope, model: torch.ones((), requires_grad=True) * 2)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: next(answers))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 155_000)
+    monkeypatch.setattr(steps, "active_bytes", lambda device: next(answers))
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {"active_bytes.all.peak": 155_000})
     assert variant.memory() == steps.Memory(held=100_000 - variant._weight_casts(), peak=150_000)
 
 

@@ -74,6 +74,7 @@ def test_equal_seeds_give_equal_plans(fields):
 
 def test_swap(monkeypatch):
     monkeypatch.setattr("actzip.levels._warned", set())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     model = converted("L3", swap=True)
     with pytest.warns(UserWarning, match="'actnn:L4'.*runs as 'actnn:L3'"):
         report = kept(model)

@@ -238,6 +238,7 @@ def test_levels(net, level, bits, adapts):
 @pytest.mark.parametrize("level, runs_as", [("L3", "L2"), ("swap", "L0"), ("L4bit-swap", "L1")])
 def test_levels_with_a_host_part_say_what_runs(net, level, runs_as, monkeypatch):
     monkeypatch.setattr("actzip.levels._warned", set())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     gact.set_optimization_level(level)
     with pytest.warns(UserWarning, match=f"'gact:{level}'.*runs as 'gact:{runs_as}'"):
         report = kept(net)

@@ -147,8 +147,27 @@ def test_a_folder_in_memory_is_said():
         actzip.Session(offload="/dev/shm")
 
 
+def test_without_a_gpu_nothing_goes_to_the_host_and_that_is_said(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    model, *batch = make("text")
+    with pytest.warns(UserWarning, match="offload='host' moves what is kept on a GPU, and there is no GPU here"):
+        session = actzip.Session(model, offload="host")
+    assert torch.equal(step(model, batch, session), step(model, batch, actzip.Session(model)))
+    report = session.report()
+    assert report.bytes_offloaded == 0 == report.offload.copied_out == report.offload.pinned_bytes
+
+
+def test_a_folder_may_be_called_host(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "host").mkdir()
+    model, *batch = make("text")
+    session = actzip.Session(model, offload="./host")
+    step(model, batch, session)
+    assert session.report().bytes_offloaded > 0
+
+
 @pytest.mark.parametrize("options, says", [
-    ({"offload": "/no/such/folder"}, "/no/such/folder"), ({"offload": 4}, "offload=4 .allowed: a folder"),
+    ({"offload": "/no/such/folder"}, "/no/such/folder"), ({"offload": 4}, "offload=4 .allowed: 'host', a folder"),
     ({"offload": "/dev/null"}, "/dev/null")])
 def test_messages(options, says):
     with pytest.raises((TypeError, ValueError, RuntimeError), match=says):

@@ -226,7 +226,7 @@ TEST_F(Steps, AnyCallMayFailAndTheNextStepIsRight) {
       ++num_errors;
     }
     if (store == nullptr) store = file_store(folder, kFileMiB, kFileMiB / 8);
-    EXPECT_EQ(store->stats().device_bytes + store->stats().file_bytes, 0U) << "after call " << number;
+    EXPECT_EQ(store->stats().device_bytes + store->stats().away_bytes, 0U) << "after call " << number;
     EXPECT_TRUE(run(*store)) << "after call " << number;
     store.reset();
     EXPECT_TRUE(open_files().empty()) << "after call " << number;

@@ -42,13 +42,13 @@ class FileStoreTest : public test::FileFixture {
 TEST_F(FileStoreTest, GivesBackWhatWasPutAway) {
   const auto store = file_store(folder);
   std::vector<Allocation> blobs = forward(*store, 20);
-  EXPECT_GT(store->stats().file_bytes, 20 * kOddBytes);
+  EXPECT_GT(store->stats().away_bytes, 20 * kOddBytes);
   EXPECT_EQ(store->stats().device_bytes, 0U);
   for (std::uint64_t i = 20; i-- > 0;) {
     EXPECT_TRUE(comes_back(*store, blobs[i], i));
     blobs.pop_back();
   }
-  EXPECT_EQ(store->stats().file_bytes, 0U);
+  EXPECT_EQ(store->stats().away_bytes, 0U);
   EXPECT_EQ(store->stats().device_bytes, 0U);
   EXPECT_EQ(store->stats().ahead_bytes, 0U);
   EXPECT_EQ(store->stats().fetches, 20U);
@@ -167,7 +167,7 @@ TEST_F(FileStoreTest, StepsWithoutBackwardLeaveNothing) {
   const auto size_after_one = file_status().st_size;
   for (int step = 0; step < 5; ++step) (void)forward(*store, 10);
   EXPECT_EQ(file_status().st_size, size_after_one);
-  EXPECT_EQ(store->stats().file_bytes, 0U);
+  EXPECT_EQ(store->stats().away_bytes, 0U);
   store->trim();
   EXPECT_EQ(file_status().st_size, 0);
 }
@@ -205,7 +205,8 @@ TEST_F(FileStoreTest, IsForTheCpu) {
   const Stream cuda = Stream::cuda(nullptr);
   const Allocation held = kept(*store, 100, 1);
   test::expect_error(ErrorCode::device_mismatch,
-                     "store: bytes of a CUDA device are given to a store in a file (allowed: tensors of the CPU)",
+                     "store: bytes of a CUDA device are given to a store in a file (allowed: tensors of the CPU, or "
+                     "offload 'host')",
                      [&] { (void)store->reserve(100, cuda, memory); });
   EXPECT_THROW((void)store->fetch(held, cuda, cuda, memory), Error);
 }
@@ -259,7 +260,7 @@ TEST_F(FileStoreTest, ThreadsGetTheirOwnBytes) {
   }
   for (std::thread& thread : threads) thread.join();
   const StoreStats stats = store->stats();
-  EXPECT_EQ(stats.device_bytes + stats.file_bytes + stats.ahead_bytes, 0U);
+  EXPECT_EQ(stats.device_bytes + stats.away_bytes + stats.ahead_bytes, 0U);
   EXPECT_LE(stats.peak_ahead_bytes, std::size_t{1} << 20U);
   if (test::stress_seconds() > 0) {
     std::printf("%lld steps, %llu fetches, %llu waits\n", static_cast<long long>(steps.load()),

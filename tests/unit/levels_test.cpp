@@ -11,6 +11,7 @@
 #include "actzip/policy.hpp"
 #include "expect_error.hpp"
 #include "operators_of_tests.hpp"
+#include "session_fixture.hpp"
 
 namespace actzip {
 namespace {
@@ -105,8 +106,22 @@ TEST(Levels, WhatIsNoLevelIsLeftAlone) {
                      [] { written_out({.preset = "actnn:L1", .bits = 1.5}); });
 }
 
-TEST(Levels, TheReportNamesWhatWasAskedForAndWhatRuns) {
-  const Report report = Session({.preset = "gact:L4bit-swap"}).report();
+TEST(Levels, ThoseWithAHostPartOffloadIfTheUserSaysWhere) {
+  for (const Level& level : levels()) {
+    EXPECT_EQ(level.to_host, level.runs_as != level.name) << level.name;
+    EXPECT_EQ(written_out({.preset = std::string(level.name)}).offload, "") << level.name;
+    EXPECT_EQ(written_out({.preset = std::string(level.name), .offload = "/scratch"}).offload, "/scratch");
+  }
+}
+
+TEST(Levels, TheReportNamesWhatWasAskedForAndWhatRunsOnTheCpu) {
+  Session session({.preset = "gact:L4bit-swap", .offload = "host"});
+  EXPECT_EQ(session.report().runs_as, "") << "not known yet";
+  EXPECT_EQ(Session({.preset = "gact:L4bit-swap"}).report().runs_as, "gact:L1");
+  test::FakeMemory memory;
+  const test::FakeTensor tensor;
+  const Kept kept = session.keep(session.site(test::site_key("", "gelu", "self")), tensor.saved(), Stream(), memory);
+  const Report report = session.report();
   EXPECT_EQ(report.preset, "gact:L4bit-swap");
   EXPECT_EQ(report.runs_as, "gact:L1");
   EXPECT_NE(report.to_text().find("'gact:L4bit-swap', run as 'gact:L1'"), std::string::npos);

@@ -181,6 +181,7 @@ PYBIND11_MODULE(_C, module) {
       .def("register_parameters",
            [](Session& session, const std::vector<at::Tensor>& tensors) { session.register_parameters(tensors); })
       .def("live_bytes", &Session::live_bytes)
+      .def("is_guarding", [](const Session& session) { return session.impl()->is_guarding(); })
       .def("save_state", &Session::save_state)
       .def("load_state", &Session::load_state)
       .def("saves", [](const Session& session) { return session.impl()->core().saves(); })

@@ -14,37 +14,44 @@ from .torch_parts import disable_current_modes
 
 MASKS = ("attn_bias", "attn_mask")
 MOST_ELEMENTS = 2**28
+#: What is added to logits that are not to be seen: -inf, the least number of a type, or what torch writes for cuDNN.
+HIDDEN = torch.finfo(torch.float16).min
 
 
 def tell_causal(graph: GraphModule) -> None:
     """Rewrites forward and backward, which are one graph still."""
-    answers: dict[Node, bool] = {}
+    answers: dict[tuple[Node, int], bool] = {}
     for call in graph.graph.nodes:
-        mask = _mask_of(call)
-        if mask is None or not _is_square(call):
+        if own_name(call).endswith("_backward"):
             continue
-        if mask not in answers:
-            answers[mask] = _is_causal(mask)
+        mask = _mask_of(call)
+        length = None if mask is None else _length(call)
+        if length is None:
+            continue
+        if (mask, length) not in answers:
+            answers[mask, length] = _is_causal(mask, length)
         gradients = _gradients_of(call)
-        if answers[mask] and all(_mask_of(gradient) is mask for gradient in gradients):
+        if answers[mask, length] and all(_mask_of(gradient) is mask for gradient in gradients):
             for node in (call, *gradients):
                 name = next(name for name in MASKS if name in named_arguments(node))
                 set_arguments(node, **{name: None, "is_causal": True})
 
 
 def _mask_of(node: Node) -> Node | None:
-    """Of a call of fused attention or its gradient, if a mask is all that it was given."""
+    """Of a call of fused attention or its gradient, if a mask is all that it was given; one for all heads."""
     if not isinstance(node.target, torch._ops.OpOverload) or not own_name(node).startswith("_scaled_dot_product"):
         return None
     given = named_arguments(node)
     mask = next((given[name] for name in MASKS if given.get(name) is not None), None)
+    while mask is not None and own_name(mask) == "expand":
+        mask = mask.args[0]
     return None if given.get("is_causal") else mask
 
 
-def _is_square(call: Node) -> bool:
-    """As many queries as keys: operators differ in what they call causal otherwise."""
+def _length(call: Node) -> int | None:
+    """How many queries, if there are as many keys: operators differ in what they call causal otherwise."""
     lengths = [named_arguments(call)[name].meta["val"].shape[-2] for name in ("query", "key")]
-    return isinstance(lengths[0], int) and lengths[0] == lengths[1]
+    return lengths[0] if isinstance(lengths[0], int) and lengths[0] == lengths[1] else None
 
 
 def _gradients_of(call: Node) -> list[Node]:
@@ -53,7 +60,7 @@ def _gradients_of(call: Node) -> list[Node]:
     return [reader for reader in readers if own_name(reader) == f"{own_name(call)}_backward"]
 
 
-def _is_causal(mask: Node) -> bool:
+def _is_causal(mask: Node, length: int) -> bool:
     """By its values, which are computed here: there are many ways to write such a mask."""
     made_of = _made_of(mask)
     if made_of is None:
@@ -64,11 +71,12 @@ def _is_causal(mask: Node) -> bool:
             values[node] = node.target(*torch.fx.node.map_arg(node.args, values.__getitem__),
                                        **torch.fx.node.map_arg(node.kwargs, values.__getitem__))
         value = values[mask]
-        allowed = torch.ones(value.shape[-2:], dtype=torch.bool, device=value.device).tril()
+        if value.shape[-2:] != (length, length):
+            return False
+        allowed = torch.ones(length, length, dtype=torch.bool, device=value.device).tril()
         if value.dtype is torch.bool:
             return bool((value == allowed).all())
-        hidden = (value == -torch.inf) | (value == torch.finfo(value.dtype).min)
-        return bool(torch.where(allowed, value == 0, hidden).all())
+        return bool(torch.where(allowed, value == 0, value <= HIDDEN).all())
 
 
 def _made_of(mask: Node) -> list[Node] | None:

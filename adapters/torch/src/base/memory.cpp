@@ -1,6 +1,7 @@
 #include "base/memory.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -10,10 +11,14 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 
 #include "actzip/backend.hpp"
+#include "actzip/error.hpp"
 
 namespace actzip::torch {
 
@@ -63,6 +68,53 @@ Allocation own(c10::Storage storage) {
   return {static_cast<std::byte*>(owner->storage.mutable_data()), owner->storage.nbytes(), owner};
 }
 
+/// The two streams come from torch's pool, and torch is asked for nothing that only its CUDA library has.
+class TorchCopier final : public Copier {
+ public:
+  explicit TorchCopier(c10::Device device) : outward_(new_stream(device)), inward_(new_stream(device)) {}
+
+  Allocation allocate_pinned(std::size_t bytes) override {
+    try {
+      const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCPU).pinned_memory(true);
+      return own(at::empty({static_cast<std::int64_t>(bytes)}, options).storage());
+    } catch (const c10::Error& error) {
+      throw Error(ErrorCode::store_failure, "store: torch gives no " + std::to_string(bytes) +
+                                                " bytes of pinned memory: " + error.what_without_backtrace());
+    }
+  }
+
+  [[nodiscard]] Stream outward() const override { return outward_; }
+  [[nodiscard]] Stream inward() const override { return inward_; }
+
+  void copy(std::byte* dst, const std::byte* src, std::size_t bytes, const Stream& stream) override {
+    copy_bytes(dst, src, bytes, stream);
+  }
+
+  void let_wait(const Stream& stream, const std::shared_ptr<void>& point) override {
+    static_cast<const c10::Event*>(point.get())->block(torch_stream(stream));
+  }
+
+  bool has_passed(const std::shared_ptr<void>& point) override {
+    return static_cast<const c10::Event*>(point.get())->query();
+  }
+
+  void keep_for(const Allocation& bytes, const Stream& stream) override {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    guard.recordDataPtrOnStream(owner_of(bytes).storage.data_ptr(), torch_stream(stream));
+  }
+
+ private:
+  /// Of those with priority, which programs seldom take for work of their own.
+  static Stream new_stream(c10::Device device) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    const c10::Stream stream = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+    return Stream::cuda(stream.native_handle(), device.index());
+  }
+
+  const Stream outward_;
+  const Stream inward_;
+};
+
 class TorchMemory final : public Memory {
  public:
   Allocation allocate(std::size_t bytes, const Stream& stream) override {
@@ -98,6 +150,15 @@ class TorchMemory final : public Memory {
 
   void wait_for(const std::shared_ptr<void>& point) override { static_cast<c10::Event*>(point.get())->synchronize(); }
 
+  Copier* copier(const Stream& stream) override {
+    const c10::Device device = torch_device(stream);
+    if (device.is_cpu() || is_captured(device)) return nullptr;
+    const std::lock_guard lock(mutex_);
+    auto& copier = copiers_[device.index()];
+    if (!copier) copier = std::make_unique<TorchCopier>(device);
+    return copier.get();
+  }
+
   /// What torch's allocator has cached can be had as well as what the driver says is free.
   [[nodiscard]] std::size_t available_bytes(const Stream& stream) const override {
     const c10::Device device = torch_device(stream);
@@ -112,6 +173,10 @@ class TorchMemory final : public Memory {
   [[nodiscard]] bool untouched(const Allocation& bytes) const override {
     return owner_of(bytes).version.current_version() == 0;
   }
+
+ private:
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, std::unique_ptr<TorchCopier>> copiers_;
 };
 
 }  // namespace

@@ -77,6 +77,13 @@ std::string SessionImpl::save_state() {
 }
 
 std::string SessionImpl::take_notice() {
+  const std::string of_guard = guard_notice();
+  const std::string of_core = session_.take_notice();
+  if (of_core.empty()) return of_guard;
+  return of_guard.empty() ? "actzip: " + of_core : of_guard + ". " + of_core;
+}
+
+std::string SessionImpl::guard_notice() {
   constexpr std::size_t kMostNames = 3;
   const std::lock_guard lock(mutex_);
   if (spoilt_.empty()) return {};

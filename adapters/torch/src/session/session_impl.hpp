@@ -66,9 +66,12 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& backward_ran() const { return backward_ran_; }
   /// Whether the step that has begun is observed; from now on it is.
   bool observe_step();
-  bool follows_nodes() override { return observe_step() || guard_->is_active(); }
+  bool follows_nodes() override { return observe_step() || is_guarding(); }
+  /// Whether there are sites that its guard has yet to look at.
+  [[nodiscard]] bool is_guarding() const { return guard_->is_active(); }
   /// Takes over what its guard has seen, unless a step is open: no step has some of its sites before and some after.
   void believe_guard();
+  std::string guard_notice();
   /// What the user is to know before the step that has begun; mostly nothing.
   std::string take_notice();
   /// Learns from an observed step if it is time to read its figures. Gives whether it did.

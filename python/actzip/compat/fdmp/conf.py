@@ -34,7 +34,7 @@ FIELDS = {
     "rm_hfc": Field(False, *_FLAG, gone=_ONE_PART),
     "lfc_flag": Field(True, *_FLAG, gone=_ONE_PART),
     "hfc_flag": Field(True, *_FLAG, gone=_ONE_PART),
-    "swap": Field(False, *_FLAG, gone="nothing is kept in host memory yet"),
+    "swap": Field(False, *_FLAG, gone="actzip.Session(preset='division', offload='host') moves bytes"),
     "deter_round": Field(False, *_FLAG, gone="rounding to nearest is wrong in the same direction each time"),
 }
 

@@ -26,7 +26,7 @@ FIELDS = {
     "log_interval": Field(-1, lambda value: isinstance(value, int), "steps between two reports, or -1"),
     "debug": Field(False, is_flag, "True, False", gone="controller.session.report() shows every saved tensor"),
     "swap": Field(False, is_flag, "True, False"),
-    "prefetch": Field(False, is_flag, "True, False", gone="nothing is kept in host memory yet, see swap"),
+    "prefetch": Field(False, is_flag, "True, False", gone="what swap has moved always comes back ahead of its use"),
 }
 
 #: What a level sets, and nothing else; and the level whose work it does, with bits or a host part of its own.

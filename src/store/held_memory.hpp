@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-namespace actzip::session {
+namespace actzip::store {
 
 /// Thread-safe. Where nothing limits it, it counts all the same.
 class HeldMemory {
@@ -75,4 +75,4 @@ class HeldMemory {
   std::atomic<std::size_t> peak_{0};
 };
 
-}  // namespace actzip::session
+}  // namespace actzip::store

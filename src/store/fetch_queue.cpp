@@ -1,0 +1,87 @@
+#include "store/fetch_queue.hpp"
+
+#include <algorithm>
+
+namespace actzip::store {
+
+void FetchQueue::add(Entry& entry) noexcept {
+  entry.is_known = true;
+  entry.before = last_;
+  if (last_ != nullptr) last_->after = &entry;
+  last_ = &entry;
+  ++num_known_;
+  ++num_unread_;
+  is_forward_ = true;
+}
+
+void FetchQueue::remove(Entry& entry) noexcept {
+  if (!entry.is_known) return;
+  forget_asked(entry);
+  entry.is_known = false;
+  --num_known_;
+  if (entry.fetched_pass != pass_) --num_unread_;
+  if (next_asked_ == &entry) next_asked_ = entry.before;
+  if (last_ == &entry) last_ = entry.before;
+  if (entry.before != nullptr) entry.before->after = entry.after;
+  if (entry.after != nullptr) entry.after->before = entry.before;
+}
+
+void FetchQueue::note_fetch(Entry& entry) noexcept {
+  begin_pass_if_again(entry);
+  const bool is_first = entry.fetched_pass != pass_;
+  if (is_first) --num_unread_;
+  entry.fetched_pass = pass_;
+  // Nobody foresaw one that is away: a backward begins, or goes another way.
+  const bool is_surprise = is_first && entry.is_away && !entry.is_asked;
+  forget_asked(entry);
+  if (is_surprise || is_forward_) begin_window(entry.before);
+}
+
+void FetchQueue::foresee() noexcept {
+  if (is_forward_) begin_window(last_);
+}
+
+/// What was asked for and is not used, because its graph is kept and forgotten, must not fill the window for ever.
+void FetchQueue::begin_window(Entry* first) noexcept {
+  is_forward_ = false;
+  ++window_;
+  ahead_bytes_ = 0;
+  next_asked_ = first;
+}
+
+/// A blob that several operators share is fetched several times in one pass. If all others have been, too, it is a new
+/// one.
+void FetchQueue::begin_pass_if_again(const Entry& entry) noexcept {
+  if (entry.fetched_pass != pass_ || num_unread_ > 0) return;
+  ++pass_;
+  num_unread_ = num_known_;
+}
+
+FetchQueue::Entry* FetchQueue::next_ahead() noexcept {
+  while (next_asked_ != nullptr) {
+    Entry& entry = *next_asked_;
+    const bool is_due = entry.is_away && !entry.is_asked && entry.fetched_pass != pass_;
+    const bool is_alone = ahead_bytes_ == 0 && window_bytes_ > 0;
+    if (is_due && !is_alone && ahead_bytes_ + entry.size > window_bytes_) return nullptr;
+    next_asked_ = entry.before;
+    if (!is_due) continue;
+    entry.is_asked = true;
+    entry.window = window_;
+    ahead_bytes_ += entry.size;
+    peak_ahead_bytes_ = std::max(peak_ahead_bytes_, ahead_bytes_);
+    return &entry;
+  }
+  return nullptr;
+}
+
+void FetchQueue::take_back(Entry& entry) noexcept {
+  forget_asked(entry);
+  next_asked_ = &entry;
+}
+
+void FetchQueue::forget_asked(Entry& entry) noexcept {
+  if (is_ahead(entry)) ahead_bytes_ -= entry.size;
+  entry.is_asked = false;
+}
+
+}  // namespace actzip::store

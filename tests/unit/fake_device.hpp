@@ -1,0 +1,129 @@
+// A device made of threads: streams that run behind the host, an allocator that reuses memory in their order, and
+// copies that take time. What would be a race on a real device is one here, and is counted.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "actzip/memory.hpp"
+
+namespace actzip::test {
+
+/// A point in the order of a stream.
+class FakeEvent {
+ public:
+  void pass();
+  void wait();
+  bool has_passed();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_passed_ = false;
+};
+
+/// Runs tasks one after the other, on a thread of its own.
+class FakeStream {
+ public:
+  FakeStream();
+  FakeStream(const FakeStream&) = delete;
+  FakeStream& operator=(const FakeStream&) = delete;
+  ~FakeStream();
+
+  void enqueue(std::function<void()> task);
+  std::shared_ptr<FakeEvent> record();
+  void synchronize() { record()->wait(); }
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool is_closed_ = false;
+  std::thread thread_;
+};
+
+/// Says no now and then, at places that follow from a number.
+class Refusals {
+ public:
+  /// One call in `one_in`; 0: never.
+  void set(std::uint32_t one_in) { one_in_ = one_in; }
+  bool next();
+
+ private:
+  std::atomic<std::uint32_t> one_in_ = 0;
+  std::atomic<std::uint32_t> calls_ = 0;
+};
+
+/// Memory of some such devices and of their host.
+class FakeDevice final : public Memory {
+ public:
+  explicit FakeDevice(int num_devices = 1);
+  ~FakeDevice() override;
+
+  Stream new_stream(int device = 0);
+  /// Work of a program: fills bytes, or looks whether they are right, when the stream comes to it.
+  void write(const Stream& stream, const Allocation& bytes, std::uint64_t seed);
+  void read(const Stream& stream, const Allocation& bytes, std::uint64_t seed);
+  void delay(const Stream& stream, int microseconds);
+  void synchronize();
+
+  Allocation allocate(std::size_t bytes, const Stream& stream) override;
+  Allocation allocate_visible(std::size_t bytes, const Stream& stream) override { return allocate(bytes, stream); }
+  void hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) override;
+  std::shared_ptr<void> point_in(const Stream& stream) override;
+  void wait_for(const std::shared_ptr<void>& point) override;
+  Copier* copier(const Stream& stream) override;
+
+  // What went wrong: bytes that a stream found changed, or used when they were freed.
+  std::atomic<int> faults = 0;
+  /// Of all devices, what was not given back to their allocators; and of the host.
+  std::atomic<std::size_t> device_bytes = 0;
+  std::atomic<std::size_t> peak_device_bytes = 0;
+  std::atomic<std::size_t> pinned_bytes = 0;
+  std::atomic<int> pinned_blocks = 0;  ///< ever handed out
+
+  std::atomic<std::size_t> pinned_limit = SIZE_MAX;
+  std::atomic<int> copy_microseconds = 0;  ///< of each copy, beside a random part
+  std::atomic<bool> is_capturing = false;
+  Refusals refused_copies;
+  Refusals refused_points;
+  Refusals refused_allocations;
+
+ private:
+  class DeviceCopier;
+  struct Block;
+
+  static FakeStream& stream_of(const Stream& stream) { return *static_cast<FakeStream*>(stream.handle()); }
+  void free_block(const std::shared_ptr<Block>& block);
+  void look_what_is_free();
+  void note_live(const std::byte* data, std::size_t bytes);
+  void note_dead(const std::byte* data);
+  bool is_live(const std::byte* data, std::size_t bytes);
+
+  /// Memory that is free when other streams than its own have come to these points.
+  struct Freed {
+    std::vector<std::shared_ptr<FakeEvent>> points;
+    std::size_t bytes = 0;
+  };
+
+  std::mutex mutex_;
+  std::vector<Freed> freed_;
+  std::map<const std::byte*, std::size_t> live_;
+  std::vector<std::unique_ptr<FakeStream>> streams_;
+  std::vector<std::unique_ptr<DeviceCopier>> copiers_;
+  std::unique_ptr<FakeStream> reaper_;
+};
+
+}  // namespace actzip::test
