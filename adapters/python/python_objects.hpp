@@ -3,10 +3,24 @@
 
 #include <pybind11/pybind11.h>
 
+#include <exception>
 #include <memory>
 #include <utility>
 
 namespace actzip::python {
+
+/// Runs `body` and turns what it throws into Python's exception, for functions that CPython itself calls.
+template <class Body>
+PyObject* guarded(Body&& body) {
+  try {
+    return body();
+  } catch (pybind11::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
 
 template <class T>
 void delete_capsule(PyObject* capsule) {

@@ -16,6 +16,7 @@
 #include "actzip/registry.hpp"      // IWYU pragma: export
 #include "actzip/report.hpp"        // IWYU pragma: export
 #include "actzip/row_norm.hpp"      // IWYU pragma: export
+#include "actzip/saved_tensor.hpp"  // IWYU pragma: export
 #include "actzip/segment_plan.hpp"  // IWYU pragma: export
 #include "actzip/session.hpp"       // IWYU pragma: export
 #include "actzip/spec.hpp"          // IWYU pragma: export

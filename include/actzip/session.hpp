@@ -5,10 +5,15 @@
 //   Kept kept = session.keep(site, saved, stream, memory);        // forward
 //   Allocation values = restore(kept, stream, memory);            // backward, any thread, as often as wanted
 //
+// An operator that encodes what it reads anyway, in one pass with its own work, asks first and writes the bytes itself:
+//
+//   Reservation reserved = session.reserve(site, saved, stream, memory);
+//   if (reserved.wants_bytes()) ...                               // fills reserved.bytes() as reserved.spec() says
+//   Kept kept = session.keep(std::move(reserved), Written::tensor);
+//
 // A session is thread-safe. What it keeps owns everything it needs: the session may be gone before backward.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +27,7 @@
 #include "actzip/memory.hpp"
 #include "actzip/policy.hpp"
 #include "actzip/report.hpp"
+#include "actzip/saved_tensor.hpp"
 #include "actzip/stream.hpp"
 #include "actzip/types.hpp"
 #include "actzip/view.hpp"
@@ -87,106 +93,6 @@ struct SiteId {
   bool operator==(const SiteId&) const = default;
 };
 
-/// A share in an object of the adapter's. Where the object counts for itself, nothing is allocated.
-class Guard {
- public:
-  struct Counting {
-    void (*retain)(void* object);
-    void (*release)(void* object);
-  };
-
-  Guard() = default;
-  /// Takes over one count of `object`.
-  Guard(void* object, const Counting& counting) noexcept : object_(object), counting_(&counting) {}
-  /// A share of `owner`, in a box that is allocated.
-  template <class T>
-  Guard(std::shared_ptr<T> owner) : Guard(new Box<T>{std::move(owner)}, Box<T>::kCounting) {}  // NOLINT: a conversion
-  Guard(const Guard& other) : object_(other.object_), counting_(other.counting_) {
-    if (object_ != nullptr) counting_->retain(object_);
-  }
-  Guard(Guard&& other) noexcept : object_(std::exchange(other.object_, nullptr)), counting_(other.counting_) {}
-  Guard& operator=(Guard other) noexcept {
-    std::swap(object_, other.object_);
-    std::swap(counting_, other.counting_);
-    return *this;
-  }
-  ~Guard() {
-    if (object_ != nullptr) counting_->release(object_);
-  }
-
- private:
-  template <class T>
-  struct Box {
-    std::shared_ptr<T> owner;
-    std::atomic<int> count{1};
-    static constexpr Counting kCounting{
-        .retain = [](void* box) { ++static_cast<Box*>(box)->count; },
-        .release =
-            [](void* box) {
-              if (--static_cast<Box*>(box)->count == 0) delete static_cast<Box*>(box);
-            },
-    };
-  };
-
-  void* object_ = nullptr;
-  const Counting* counting_ = nullptr;  ///< lives for ever
-};
-
-/// What the memory of a tensor is known by: an address that means nothing but itself.
-struct Identity {
-  std::uintptr_t address = 0;  ///< 0: not known, never shared
-  Guard guard;                 ///< while it is held, no other memory gets this address
-};
-
-/// What a tensor is a cast of, so that several casts of one tensor are kept once.
-struct CastSource {
-  /// Casts with the same number hold the same values in the same order. 0: not known. No number comes twice.
-  std::uint64_t id = 0;
-  std::int64_t offset = 0;  ///< of the first element in the cast's memory, in elements: it may be a part of the cast
-  bool operator==(const CastSource&) const = default;
-};
-
-enum class Role : std::uint8_t {
-  activation,
-  parameter,    ///< a parameter, a buffer, or something derived from them: exists anyway, is never compressed
-  unsupported,  ///< a kind of tensor no codec takes: sparse, complex, a subclass
-};
-
-/// The samples of a batch.
-struct BatchSamples {
-  std::int64_t count = 0;  ///< 0: not known; what dimension 0 counts is taken for them
-  /// For each how much noise in it does to the gradient, beside the others; null: not known. On the tensor's device,
-  /// and valid as the tensor is.
-  const float* factors = nullptr;
-};
-
-/// An operator that encodes what it reads anyway, in one pass with its own work.
-class Encoder {
- public:
-  virtual ~Encoder() = default;
-
-  /// Fills `dst` with an encoding by `spec`, of the saved tensor unless is_private(); or does nothing, and gives false.
-  virtual bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) = 0;
-
-  /// Whether it encodes something else than the tensor, which only whoever saves it understands: not to be shared.
-  [[nodiscard]] virtual bool is_private() const { return false; }
-};
-
-/// A tensor that is about to be saved, as an adapter describes it.
-struct SavedTensor {
-  ConstTensorView view;  ///< data may be null and dtype meaningless if the role is not `activation`
-  Role role = Role::activation;
-  std::string_view role_reason;  ///< for the report, if the role is not `activation`; a literal
-  std::size_t bytes = 0;         ///< of its elements, if the role is not `activation`; 0 if it exists anyway
-  Identity identity;             ///< of its storage; of other roles only if they have view.data and view.shape
-  std::uint64_t version = 0;     ///< changes when its memory is written to, for whatever tensor
-  CastSource source;
-  BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
-  OperatorFacts facts;
-  bool is_input = false;       ///< no gradient goes through it, so that somebody may hold it for longer than the step
-  Encoder* encoder = nullptr;  ///< asked before encode(), if the tensor is to be encoded at all
-};
-
 class Blob;
 
 namespace session {
@@ -211,6 +117,44 @@ struct Kept {
   std::shared_ptr<const Blob> mark = {};         ///< if derived or recomputed: by it other savers know of this memory
   std::shared_ptr<const std::string> site = {};  ///< name of the site that it was kept for, for messages and profiles
   std::shared_ptr<const TrialNoise> trial = {};  ///< if a plan may choose for it
+};
+
+/// What is in the bytes of a Reservation when it is kept.
+enum class Written : std::uint8_t {
+  nothing,  ///< the tensor is still to be encoded
+  tensor,   ///< its encoding
+  own,      ///< an encoding of something else, which only whoever saves it understands: not to be shared
+};
+
+/// What a session has decided to keep of one saved tensor, and room for its encoding: between reserve() and keep(). If
+/// it goes without keep(), it counts nowhere; its seed is not given to another.
+class Reservation {
+ public:
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation();
+
+  /// Whether the tensor is to be encoded. If not, there is nothing to write.
+  [[nodiscard]] bool wants_bytes() const;
+
+  /// What to encode with, where to, and in the order of which stream; groups restart nowhere. The bytes need not be
+  /// written. Require wants_bytes().
+  [[nodiscard]] const CodecSpec& spec() const;
+  [[nodiscard]] Seed seed() const;
+  [[nodiscard]] ByteSpan bytes() const;
+  [[nodiscard]] const Stream& stream() const;
+
+  /// As it was described.
+  [[nodiscard]] const SavedTensor& tensor() const;
+
+  /// Name of its site, for messages and profiles.
+  [[nodiscard]] const std::string& site() const;
+
+ private:
+  friend class session::State;
+  struct Inside;
+  explicit Reservation(std::unique_ptr<Inside> inside);
+  std::unique_ptr<Inside> inside_;
 };
 
 /// What noise in the values of one site does to the gradient.
@@ -336,6 +280,14 @@ class Session {
   /// as this site asks, nothing is kept for it, and the result is `derived`; else the source's site learns what is
   /// asked for, and keeps that from the next step on.
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source = nullptr);
+
+  /// The first half of keep(), for whoever may encode the tensor in one pass with its own work: decides, and gives room
+  /// for the encoding if there is to be one. `tensor` stays as it is, and `memory` where it is, until it is kept.
+  [[nodiscard]] Reservation reserve(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+
+  /// The second half, in the same step: encodes the tensor if nothing was written though bytes are wanted, and keeps
+  /// it. Throws as above. `reserved` came from this session.
+  Kept keep(Reservation reserved, Written written);
 
   /// What keep() would do with a tensor that serves all of these at once, the role and the facts in `tensor` aside.
   /// Nothing is kept or noted. A plan has no say. Requires at least one saver.

@@ -32,6 +32,11 @@ Blob::Blob(std::shared_ptr<session::State> state, Contents contents)
   state_->live_bytes += contents_.bytes.size;
 }
 
+void Blob::put_away(Memory& memory, const store::LeaveNote& note) {
+  contents_.bytes = contents_.where().put_away(std::move(contents_.bytes), contents_.stream, memory, note);
+  if (std::holds_alternative<Index>(contents_.spec)) contents_.encoded = memory.point_in(contents_.stream);
+}
+
 Blob::~Blob() {
   // Its site may have kept another one since.
   if (kept_at >= 0.0 && site->kept_at == kept_at) site->freed_at = state_->now();
@@ -58,8 +63,7 @@ Encoding encoding_of(const Kept& kept, const Stream& stream, Memory& memory) {
                 fmt::format("{}: nothing was kept of it, because its step passed the budget", *kept.site));
   }
   if (!contents.store) kept.blob->state().foresee(stream, memory);
-  store::Store& store = contents.store ? *contents.store : store::device_store();
-  Allocation bytes = store.fetch(contents.bytes, contents.stream, stream, memory);
+  Allocation bytes = contents.where().fetch(contents.bytes, contents.stream, stream, memory);
   if (kept.as_mask) return {Mask{}, mask_plane(contents, bytes), contents.seed, Segments{}, bytes};
   return {contents.spec, {bytes.data, bytes.size, stream.device()}, contents.seed, contents.segments, bytes};
 }

@@ -6,6 +6,25 @@
 
 namespace actzip {
 
+Reservation::Reservation(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
+Reservation::Reservation(Reservation&& other) noexcept = default;
+Reservation& Reservation::operator=(Reservation&& other) noexcept = default;
+Reservation::~Reservation() = default;
+
+bool Reservation::wants_bytes() const { return inside_->reserved.wants_bytes(); }
+
+const CodecSpec& Reservation::spec() const { return inside_->reserved.made->contents().spec; }
+
+Seed Reservation::seed() const { return inside_->reserved.made->contents().seed; }
+
+ByteSpan Reservation::bytes() const { return inside_->reserved.made->bytes(); }
+
+const Stream& Reservation::stream() const { return inside_->stream; }
+
+const SavedTensor& Reservation::tensor() const { return inside_->tensor; }
+
+const std::string& Reservation::site() const { return inside_->reserved.site->name; }
+
 Session::Session(const SessionOptions& options) : state_(std::make_shared<session::State>(options)) {}
 
 void Session::begin_step() { state_->begin_step(); }
@@ -20,8 +39,14 @@ Kept Session::keep(SiteId site, const SavedTensor& tensor, const Stream& stream,
   return state_->keep(site, tensor, stream, memory, source);
 }
 
+Reservation Session::reserve(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
+  return state_->reserve(site, tensor, stream, memory);
+}
+
+Kept Session::keep(Reservation reserved, Written written) { return state_->keep(std::move(reserved), written); }
+
 Decision Session::decide(const SavedTensor& tensor, std::span<const SavedFor> savers) {
-  return state_->decide_for_all(tensor, savers);
+  return state_->decide(tensor, savers);
 }
 
 void Session::note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept) {

@@ -140,13 +140,12 @@ SiteId State::site_named(const std::string& name) {
 
 const std::string& State::site_name(SiteId site) { return site_at(site).name; }
 
-State::Decision State::decide(const Site& site, const SavedTensor& tensor) {
-  Decision decision{by_policy(site, tensor)};
-  if (!adaptation_.is_on() || tensor.role != Role::activation) return decision;
-  Choice& choice = decision.choice;
-  decision.can_plan = can_plan(*site.row, choice);
-  if (!decision.can_plan) return decision;
-  decision.table_error = expected_error(choice.spec);
+SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
+  SiteChoice choice{by_policy(site, tensor)};
+  if (!adaptation_.is_on() || tensor.role != Role::activation) return choice;
+  choice.can_plan = can_plan(*site.row, choice);
+  if (!choice.can_plan) return choice;
+  choice.table_error = expected_error(choice.spec);
   const std::lock_guard lock(mutex_);
   if (site.planned) {
     choice.keep = site.planned->how;
@@ -158,7 +157,7 @@ State::Decision State::decide(const Site& site, const SavedTensor& tensor) {
     choice.keep = Keep::encoded;
     choice.spec = trial_noise(choice.spec).spec;
   }
-  return decision;
+  return choice;
 }
 
 /// Sites that share memory are tried together.
@@ -200,26 +199,51 @@ Cause State::cause_of(const Site& site, const SavedTensor& tensor) const {
 }
 
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {
-  Site& site = site_at(id);
-  ++saves_;
-  look_what_is_left(tensor, stream, memory);
-  const Decision decision = decide(site, tensor);
-  const Choice& choice = decision.choice;
-  Outcome outcome;
-  outcome.reason = choice.reason;
-  Kept kept;
+  const Target target{stream, memory, source != nullptr ? source->blob.get() : nullptr};
+  return keep(reserve(site_at(id), tensor, target), tensor, target, Written::nothing);
+}
+
+Reservation State::reserve(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory) {
+  Reserved reserved = reserve(site_at(id), tensor, {.stream = stream, .memory = memory, .by_saver = true});
+  return Reservation(
+      std::unique_ptr<Reservation::Inside>(new Reservation::Inside{tensor, stream, memory, std::move(reserved)}));
+}
+
+Kept State::keep(Reservation reservation, Written written) {
+  auto& [tensor, stream, memory, reserved] = *reservation.inside_;
+  return keep(std::move(reserved), tensor, {.stream = stream, .memory = memory}, written);
+}
+
+/// The first half of keep(): what is to be kept, and where it goes. Whatever it takes, it gives back with `Reserved`.
+Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& target) {
+  look_what_is_left(tensor, target.stream, target.memory);
+  Reserved reserved{.site = &site, .choice = choose(site, tensor)};
+  Outcome& outcome = reserved.outcome;
+  outcome.reason = reserved.choice.reason;
   if (tensor.role != Role::activation && tensor.identity.address == 0) {
     outcome.before = outcome.after = tensor.bytes;
-    if (budget_ && tensor.bytes > 0) kept.blob = exact_blob(site, hold(tensor.bytes, {stream, memory, nullptr}));
+    if (budget_ && tensor.bytes > 0) {
+      auto blob = exact_blob(site, hold(tensor.bytes, target));
+      blob->site = &site;
+      reserved.kept.blob = std::move(blob);
+    }
   } else {
-    const Blob* blob = source != nullptr ? source->blob.get() : nullptr;
-    kept = keep_memory(site, tensor, decision, {stream, memory, blob}, outcome);
+    reserve_memory(tensor, target, reserved);
   }
   if (outcome.kind == SiteKind::as_is) outcome.cause = cause_of(site, tensor);
   if (outcome.reason == kCallers) outcome.before = outcome.after = 0;
-  record(site, tensor, outcome, kept, decision);
+  return reserved;
+}
+
+/// The second half: from here on others know of it.
+Kept State::keep(Reserved reserved, const SavedTensor& tensor, const Target& target, Written written) {
+  Site& site = *reserved.site;
+  if (reserved.wants_bytes()) fill(*reserved.made, site, tensor, target, written);
+  if (reserved.made) put_in_table(reserved, written);
+  record(tensor, reserved);
+  Kept kept = std::move(reserved.kept);
   kept.has_segment_bits = kept.blob && kept.blob->contents().segments.total_bits != 0;
-  if (decision.can_plan && !kept.as_mask) {
+  if (reserved.choice.can_plan && !kept.as_mask) {
     TrialNoise noise = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
     noise.seed = trial_seed(site);
     kept.trial = std::make_shared<const TrialNoise>(noise);
@@ -229,13 +253,14 @@ Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Mem
 }
 
 /// Activations hold memory of their own: let go, shared with an earlier save, derived from another, or stored.
-Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Decision& decision, const Target& target,
-                        Outcome& outcome) {
-  const Choice& choice = decision.choice;
+void State::reserve_memory(const SavedTensor& tensor, const Target& target, Reserved& reserved) {
+  Site& site = *reserved.site;
+  Outcome& outcome = reserved.outcome;
+  const SiteChoice& choice = reserved.choice;
   const std::size_t bytes = tensor_bytes(tensor);
   if (choice.keep == Keep::as_is && bytes < kWorthSharing && !budget_) {
     outcome.before = outcome.after = bytes;
-    return {};
+    return;
   }
   const Want want = want_of(choice);
   ShareKeys keys = options_.only.empty() ? share_keys(tensor, target.stream, step_) : ShareKeys();
@@ -243,67 +268,80 @@ Kept State::keep_memory(Site& site, const SavedTensor& tensor, const Decision& d
   const bool is_counted = found.blob != nullptr || found.weaker != nullptr;  // the same memory counts once
   outcome.before = is_counted ? 0 : bytes;
   if (choice.keep == Keep::shape_only || choice.keep == Keep::recomputed) {
-    return let_go(site, std::move(keys), want, outcome);
+    return let_go(std::move(keys), want, reserved);
   }
-  if (found.blob) return share(*found.blob, choice, outcome);
+  if (found.blob) return share(*found.blob, reserved);
   // A plan has chosen for both; else nobody is to be served worse than if it was kept.
   const bool after_relu = found.weaker != nullptr && found.weaker_want.not_negative;
   const Want of_source = after_relu && !adaptation_.is_on() ? without_plane(want) : want;
   const Blob* const source = want.how == Keep::encoded ? target.source : nullptr;
   if (source != nullptr && serves(source->have, of_source)) {
-    outcome.kind = SiteKind::derived;
-    outcome.kept_by = &source->site->name;
-    return derived_from(*source, site, std::move(keys), {want.how, want.spec, after_relu});
+    return derive(*source, std::move(keys), {want.how, want.spec, after_relu}, reserved);
   }
   if (source != nullptr) teach(*source, of_source);
   Want have = source != nullptr ? want : to_store(site, want, found);
   const bool has_values_for_others = has_plane(have.spec) || site.has_plane;
-  if (plans_bytes() && (decision.can_plan || has_values_for_others)) have = fit_into_budget(site, tensor, have);
-  return store(site, tensor, {want, have, std::move(keys)}, target, outcome);
+  if (plans_bytes() && (reserved.choice.can_plan || has_values_for_others)) have = fit_into_budget(site, tensor, have);
+  store(tensor, {want, have, std::move(keys)}, target, reserved);
 }
 
 /// Nothing is kept of it: backward asks for its shape alone, or its operator runs again.
-Kept State::let_go(Site& site, ShareKeys keys, const Want& want, Outcome& outcome) {
+void State::let_go(ShareKeys keys, const Want& want, Reserved& reserved) {
   const bool is_shape = want.how == Keep::shape_only;
-  outcome.kind = is_shape ? SiteKind::shape_only : SiteKind::recomputed;
-  Kept kept{.how = options_.dry ? Keep::as_is : want.how};
-  if (!is_shape) kept.mark = mark_of(site, std::move(keys), want);
-  return kept;
+  reserved.outcome.kind = is_shape ? SiteKind::shape_only : SiteKind::recomputed;
+  if (!options_.dry) reserved.kept.how = want.how;
+  if (!is_shape) mark(std::move(keys), want, reserved);
 }
 
 /// An earlier save keeps the same memory, faithfully enough.
-Kept State::share(const Blob& blob, const Choice& choice, Outcome& outcome) {
+void State::share(const Blob& blob, Reserved& reserved) {
   const Blob::Contents& have = blob.contents();
-  outcome.kind = SiteKind::shared;
-  outcome.kept_by = have.site;
-  return {.how = have.how,
-          .as_mask = have.how == Keep::encoded && asks_for_plane(choice.spec, blob),
-          .blob = blob.shared_from_this()};
+  reserved.outcome.kind = SiteKind::shared;
+  reserved.outcome.kept_by = have.site;
+  reserved.kept = {.how = have.how,
+                   .as_mask = have.how == Keep::encoded && asks_for_plane(reserved.choice.spec, blob),
+                   .blob = blob.shared_from_this()};
+}
+
+/// It is computed from what another site keeps.
+void State::derive(const Blob& source, ShareKeys keys, const Want& want, Reserved& reserved) {
+  reserved.outcome.kind = SiteKind::derived;
+  reserved.outcome.kept_by = &source.site->name;
+  if (!options_.dry) reserved.kept = {.how = Keep::encoded, .derived = true, .blob = source.shared_from_this()};
+  mark(std::move(keys), want, reserved);
+}
+
+/// Says in the table of shares that this memory has been counted, though nothing of it is kept.
+void State::mark(ShareKeys keys, const Want& want, Reserved& reserved) {
+  reserved.made = exact_blob(*reserved.site, {});
+  reserved.made->keys = std::move(keys);
+  reserved.made->want = want;
+  reserved.made->have = {Keep::shape_only, Copy{}};
+  reserved.kept.mark = reserved.made;
 }
 
 /// Keeps it, encoded or as it is, for this site and for those that ask for no more.
-Kept State::store(Site& site, const SavedTensor& tensor, Storing storing, const Target& target, Outcome& outcome) {
+void State::store(const SavedTensor& tensor, Storing storing, const Target& target, Reserved& reserved) {
   const auto& [want, have, keys] = storing;
+  Site& site = *reserved.site;
+  Outcome& outcome = reserved.outcome;
   if (have.how != want.how) outcome.reason = "as a later saver of the same memory asks";
   outcome.after = tensor_bytes(tensor);
   Segments segments;
   if (have.how == Keep::encoded) {
     outcome.kind = SiteKind::encoded;
     outcome.spec = have.spec;
-    segments = segments_for(site, tensor, have.spec);
+    if (!target.by_saver) segments = segments_for(site, tensor, have.spec);
     outcome.samples = segments.total_bits != 0 ? segments.count : 0;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
   }
   auto blob = options_.dry ? exact_blob(site, {}) : store_in_place(site, tensor, segments, target, outcome);
   const Keep how = blob->contents().how;
-  if (!blob->contents().is_private) blob->keys = std::move(storing.keys);
+  blob->keys = std::move(storing.keys);
   blob->want = want;
   blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
-  blob->site = &site;
-  blob->kept_at = now();
-  site.kept_at = blob->kept_at;
-  shared.insert(*blob);
-  return {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(want.spec, *blob), .blob = blob};
+  reserved.kept = {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(want.spec, *blob), .blob = blob};
+  reserved.made = std::move(blob);
 }
 
 /// What stays as it is on its device needs no bytes of ours; in host memory it is a copy.
@@ -315,23 +353,16 @@ std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tenso
   if (place.tier == Tier::nowhere) return dropped_blob(site, tensor, outcome.spec);
   if (place.tier == Tier::host) outcome.kind = SiteKind::encoded;
   if (outcome.kind == SiteKind::as_is) return exact_blob(site, std::move(place.held));
-  return encode_blob(site, tensor, outcome.spec, segments, std::move(place), target);
+  return blob_with_room(site, tensor, outcome.spec, segments, std::move(place), target);
 }
 
-Kept State::derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want) {
-  auto mark = mark_of(site, std::move(keys), want);
-  if (options_.dry) return {.mark = mark};
-  return {.how = Keep::encoded, .derived = true, .blob = source.shared_from_this(), .mark = mark};
-}
-
-/// Says in the table of shares that this memory has been counted, though nothing of it is kept.
-std::shared_ptr<const Blob> State::mark_of(Site& site, ShareKeys keys, const Want& want) {
-  auto mark = exact_blob(site, {});
-  mark->keys = std::move(keys);
-  mark->want = want;
-  mark->have = {Keep::shape_only, Copy{}};
-  shared.insert(*mark);
-  return mark;
+/// What others do not understand is in the table under no key.
+void State::put_in_table(const Reserved& reserved, Written written) {
+  Blob& blob = *reserved.made;
+  if (written == Written::own) blob.keys = {};
+  blob.site = reserved.site;
+  if (reserved.kept.blob == reserved.made) blob.kept_at = reserved.site->kept_at = now();
+  shared.insert(blob);
 }
 
 /// Memory that several sites save is kept once, as the most faithful of them asks. The first of them cannot know; so
@@ -372,10 +403,13 @@ void State::note_holder(const Blob& blob, bool is_held) {
   if (!is_held && holder == Holder::caller) holder = Holder::nobody;
 }
 
-void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept,
-                   const Decision& decision) {
+void State::record(const SavedTensor& tensor, const Reserved& reserved) {
+  Site& site = *reserved.site;
+  const Outcome& outcome = reserved.outcome;
+  const bool can_plan = reserved.choice.can_plan;
   const std::lock_guard lock(mutex_);
   if (site.step != step_) order_.push_back(&site);
+  ++saves_;
   site.step = step_;
   ++site.saves;
   site.shape = tensor.view.shape;
@@ -383,11 +417,11 @@ void State::record(Site& site, const SavedTensor& tensor, const Outcome& outcome
   site.last = outcome;
   site.is_freed = false;
   site.row_elems = tensor.facts.row_elems;
-  site.can_plan = decision.can_plan;
-  site.table_error = decision.table_error;
-  site.keeper = kept.blob ? kept.blob->site : nullptr;
+  site.can_plan = can_plan;
+  site.table_error = reserved.choice.table_error;
+  site.keeper = reserved.kept.blob ? reserved.kept.blob->site : nullptr;
   const auto* rotated = std::get_if<Rotated>(&outcome.spec);
-  if (rotated != nullptr && rotated->mask_plane && !decision.can_plan) site.has_plane = true;
+  if (rotated != nullptr && rotated->mask_plane && !can_plan) site.has_plane = true;
 }
 
 }  // namespace actzip::session

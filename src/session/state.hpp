@@ -18,6 +18,7 @@
 #include "actzip/error.hpp"
 #include "actzip/session.hpp"
 #include "session/adaptation.hpp"
+#include "session/blob.hpp"
 #include "session/sample_bits.hpp"
 #include "session/share_table.hpp"
 #include "store/held_memory.hpp"
@@ -83,6 +84,23 @@ struct Site {
   bool is_freed = false;   ///< what it kept in its last step was freed before backward
   Site* keeper = nullptr;  ///< the site that keeps its memory, perhaps itself; null if nothing is kept
   Outcome last;
+};
+
+/// What is done with one tensor of a site, and whether a plan may say so.
+struct SiteChoice : Choice {
+  bool can_plan = false;
+  double table_error = 0.0;  ///< of what the table chose, if a plan may
+};
+
+/// What a session has decided about one saved tensor, before it is kept. Nobody else knows of it yet.
+struct Reserved {
+  Site* site = nullptr;
+  SiteChoice choice;
+  Outcome outcome = {};
+  Kept kept = {};
+  std::shared_ptr<Blob> made = {};  ///< for the table of shares: what is kept of it, or the mark; null: neither is new
+
+  [[nodiscard]] bool wants_bytes() const { return made && made->wants_bytes(); }
 };
 
 /// What was restored last, so that several savers of one tensor decode it once.
@@ -153,7 +171,9 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool adapts() const { return adaptation_.is_on(); }
   [[nodiscard]] std::int64_t saves() const { return saves_; }
   Kept keep(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source);
-  actzip::Decision decide_for_all(const SavedTensor& tensor, std::span<const SavedFor> savers);
+  Reservation reserve(SiteId site, const SavedTensor& tensor, const Stream& stream, Memory& memory);
+  Kept keep(Reservation reservation, Written written);
+  Decision decide(const SavedTensor& tensor, std::span<const SavedFor> savers);
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
   void note_made(SiteId site);
   void note_released(SiteId site);
@@ -185,36 +205,33 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] Site& site_at(SiteId id);
   SiteId make_site(const SiteKey& key);
   void learn_use(Site& site, const SiteKey& key) const;
-  /// What is done with one tensor, and whether a plan may say so.
-  struct Decision {
-    Choice choice;
-    bool can_plan = false;
-    double table_error = 0.0;  ///< of what the table chose, if a plan may
-  };
-  [[nodiscard]] Decision decide(const Site& site, const SavedTensor& tensor);
+  [[nodiscard]] SiteChoice choose(const Site& site, const SavedTensor& tensor);
   [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
   [[nodiscard]] bool is_callers(const Site& site, const SavedTensor& tensor) const;
   [[nodiscard]] bool is_small(const SavedTensor& tensor) const;
   [[nodiscard]] Cause cause_of(const Site& site, const SavedTensor& tensor) const;
-  /// Where one tensor goes, and what it can be computed from.
+  /// Where one tensor goes, what it can be computed from, and who writes its encoding.
   struct Target {
     const Stream& stream;
     Memory& memory;
-    const Blob* source;  ///< null if there is nothing
+    const Blob* source = nullptr;  ///< null if there is nothing
+    bool by_saver = false;         ///< whoever saves it may, in one pass with its own work
   };
-  Kept keep_memory(Site& site, const SavedTensor& tensor, const Decision& decision, const Target& target,
-                   Outcome& outcome);
-  Kept let_go(Site& site, ShareKeys keys, const Want& want, Outcome& outcome);
-  static Kept share(const Blob& blob, const Choice& choice, Outcome& outcome);
+  Reserved reserve(Site& site, const SavedTensor& tensor, const Target& target);
+  void reserve_memory(const SavedTensor& tensor, const Target& target, Reserved& reserved);
+  Kept keep(Reserved reserved, const SavedTensor& tensor, const Target& target, Written written);
+  void put_in_table(const Reserved& reserved, Written written);
+  void let_go(ShareKeys keys, const Want& want, Reserved& reserved);
+  static void share(const Blob& blob, Reserved& reserved);
   /// What a site asks for, what is kept because others ask for more, and by what others find it.
   struct Storing {
     Want want;
     Want have;
     ShareKeys keys;
   };
-  Kept store(Site& site, const SavedTensor& tensor, Storing storing, const Target& target, Outcome& outcome);
-  Kept derived_from(const Blob& source, Site& site, ShareKeys keys, const Want& want);
-  std::shared_ptr<const Blob> mark_of(Site& site, ShareKeys keys, const Want& want);
+  void store(const SavedTensor& tensor, Storing storing, const Target& target, Reserved& reserved);
+  void derive(const Blob& source, ShareKeys keys, const Want& want, Reserved& reserved);
+  void mark(ShareKeys keys, const Want& want, Reserved& reserved);
   void teach(const Blob& source, const Want& want);
   static void ask(Site& site, const Want& own, const Want& want);
   Want to_store(const Site& site, const Want& want, const Found& found);
@@ -232,11 +249,12 @@ class State : public std::enable_shared_from_this<State> {
   void note_over_budget(std::size_t bytes);
   std::shared_ptr<Blob> store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
                                        const Target& target, Outcome& outcome);
-  std::shared_ptr<Blob> encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec, Segments segments,
-                                    Place place, const Target& target);
+  std::shared_ptr<Blob> blob_with_room(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+                                       Segments segments, Place place, const Target& target);
+  void fill(Blob& blob, Site& site, const SavedTensor& tensor, const Target& target, Written written);
+  void encode(const Blob& blob, Site& site, const SavedTensor& tensor, const Target& target);
   SegmentSummary* next_summary(Site& site, const Stream& stream, Memory& memory);
-  void record(Site& site, const SavedTensor& tensor, const Outcome& outcome, const Kept& kept,
-              const Decision& decision);
+  void record(const SavedTensor& tensor, const Reserved& reserved);
   bool ask_for_more_bits(Site& site);
   void begin_budget();
   void look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory);
@@ -248,8 +266,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool plans_bytes() const { return budget_ && !offload_; }
   [[nodiscard]] HeldMemory::Part hold(std::size_t bytes, const Target& target);
   [[nodiscard]] Error over_budget() const;
-  std::shared_ptr<Blob> exact_blob(Site& site, HeldMemory::Part held);
-  std::shared_ptr<Blob> dropped_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec);
+  std::shared_ptr<Blob> exact_blob(const Site& site, HeldMemory::Part held);
+  std::shared_ptr<Blob> dropped_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);
   [[nodiscard]] bool moves_bytes() const;
   void add_times(const Site& site, SiteReport& row) const;
   [[nodiscard]] bool is_dropped(const Site& site) const;
@@ -293,3 +311,15 @@ class State : public std::enable_shared_from_this<State> {
 };
 
 }  // namespace actzip::session
+
+namespace actzip {
+
+/// What keep() needs again of reserve().
+struct Reservation::Inside {
+  SavedTensor tensor;
+  Stream stream;
+  Memory& memory;
+  session::Reserved reserved;
+};
+
+}  // namespace actzip

@@ -83,7 +83,7 @@ std::size_t planned_bytes(const Site& site) {
 }  // namespace
 
 /// Nothing is kept, and whoever asks for it is told so.
-std::shared_ptr<Blob> State::dropped_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
+std::shared_ptr<Blob> State::dropped_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
   Blob::Contents nothing;
   nothing.how = Keep::encoded;
   nothing.spec = spec;
@@ -95,13 +95,11 @@ std::shared_ptr<Blob> State::dropped_blob(Site& site, const SavedTensor& tensor,
 }
 
 /// Stands for memory of which nothing is encoded, in the table of shares, and for its bytes in a budget if they count.
-std::shared_ptr<Blob> State::exact_blob(Site& site, HeldMemory::Part held_bytes) {
+std::shared_ptr<Blob> State::exact_blob(const Site& site, HeldMemory::Part held_bytes) {
   Blob::Contents contents;
   contents.site = &site.name;
   contents.held = std::move(held_bytes);
-  auto blob = std::make_shared<Blob>(shared_from_this(), std::move(contents));
-  blob->site = &site;
-  return blob;
+  return std::make_shared<Blob>(shared_from_this(), std::move(contents));
 }
 
 /// On the device as much as the budget allows, which is what is made last: backward needs that first. The rest goes to

@@ -21,14 +21,14 @@ bool asks_for_values(const Want& want) { return !want.not_negative; }
 }  // namespace
 
 /// Memory that several sites save is kept once, as in keep(); but here all of them are known at once.
-actzip::Decision State::decide_for_all(const SavedTensor& tensor, std::span<const SavedFor> savers) {
-  actzip::Decision best;
+Decision State::decide(const SavedTensor& tensor, std::span<const SavedFor> savers) {
+  Decision best;
   Want have{Keep::shape_only, Copy{}};
   SavedTensor described = tensor;
   for (const SavedFor& saver : savers) {
     const Site& site = site_at(saver.site);
     described.facts = saver.facts;
-    const Choice choice = decide(site, described).choice;  // a plan's, if there is one
+    const SiteChoice choice = choose(site, described);  // a plan's, if there is one
     const Want want{choice.keep, choice.spec, choice.not_negative};
     const bool is_first = &saver == savers.data();
     const Want both = is_first ? want : serving_both(have, want);
@@ -46,16 +46,16 @@ actzip::Decision State::decide_for_all(const SavedTensor& tensor, std::span<cons
 }
 
 void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept) {
-  ++saves_;
   has_stayed_ = true;
-  Outcome outcome;
+  Reserved noted{.site = &site_at(id), .choice = {}};
+  Outcome& outcome = noted.outcome;
   outcome.kind = kept.kind;
   outcome.spec = kept.spec;
   outcome.before = tensor.bytes;
   outcome.after = kept.bytes;
   outcome.reason = kept.reason;
   outcome.cause = kept.cause;
-  record(site_at(id), tensor, outcome, {}, {});
+  record(tensor, noted);
 }
 
 void State::note_made(SiteId id) { site_at(id).kept_at = now(); }

@@ -14,9 +14,23 @@
 
 namespace actzip::session {
 
-/// What a user asked for is left as it is, and so are noise that is tried and what an operator encodes itself.
+namespace {
+
+/// An error says which site it is about.
+template <class Function>
+void with_name(const Site& site, Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
+  }
+}
+
+}  // namespace
+
+/// What a user asked for is left as it is, and so is noise that is tried.
 Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
-  if (site.row->treatment == Treatment::ruled || tensor.encoder != nullptr) return {};
+  if (site.row->treatment == Treatment::ruled) return {};
   if (!by_sample_ && policy_.is_uniform()) return {};
   if (!by_sample_) return row_segments(*site.row, spec, tensor.view.shape, tensor.facts.row_elems);
   if (has_trial_) {
@@ -31,10 +45,10 @@ SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& me
   return site.summaries.next(is_observed_, stream, memory);
 }
 
-std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, const CodecSpec& spec,
-                                         Segments segments, Place place, const Target& target) {
+/// For an encoding that fill() brings in.
+std::shared_ptr<Blob> State::blob_with_room(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
+                                            Segments segments, Place place, const Target& target) {
   const Stream& stream = target.stream;
-  Memory& memory = target.memory;
   Blob::Contents contents{.how = Keep::encoded,
                           .spec = spec,
                           .dtype = tensor.view.dtype,
@@ -51,29 +65,33 @@ std::shared_ptr<Blob> State::encode_blob(Site& site, const SavedTensor& tensor, 
   } else {
     contents.held = std::move(place.held);
   }
-  store::Store& store = contents.store ? *contents.store : store::device_store();
-  try {
-    contents.bytes = store.reserve(size, stream, memory, std::move(place.held));
-    const bool needs_flag = workspace_bytes(spec, contents.dtype, contents.elems) > 0;
-    const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
-    const ByteSpan dst(contents.bytes.data, size, stream.device());
-    if (segments.total_bits != 0) {
-      SegmentSummary* summary = next_summary(site, stream, memory);
-      encode_samples({spec, segments, least_bits(*site.row), summary}, tensor, dst, contents.seed, stream, memory);
-    } else if (tensor.encoder != nullptr && tensor.encoder->encode(spec, dst, contents.seed, stream)) {
-      contents.is_private = tensor.encoder->is_private();
-    } else {
-      encode(spec, tensor.view, dst, contents.seed, stream, segments, flag);
-    }
-    contents.bytes = store.put_away(std::move(contents.bytes), stream, memory, {&site.left_step, step_});
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
-  }
-  if (std::holds_alternative<Index>(spec)) {
-    contents.encoded = memory.point_in(stream);
-    if (stream.device().kind == DeviceKind::cpu) overflow.check();
-  }
+  with_name(site,
+            [&] { contents.bytes = contents.where().reserve(size, stream, target.memory, std::move(place.held)); });
   return std::make_shared<Blob>(shared_from_this(), std::move(contents));
+}
+
+void State::fill(Blob& blob, Site& site, const SavedTensor& tensor, const Target& target, Written written) {
+  with_name(site, [&] {
+    if (written == Written::nothing) encode(blob, site, tensor, target);
+    blob.put_away(target.memory, {&site.left_step, step_});
+  });
+  const bool has_indices = std::holds_alternative<Index>(blob.contents().spec);
+  if (has_indices && target.stream.device().kind == DeviceKind::cpu) overflow.check();
+}
+
+void State::encode(const Blob& blob, Site& site, const SavedTensor& tensor, const Target& target) {
+  const Stream& stream = target.stream;
+  Memory& memory = target.memory;
+  const Blob::Contents& contents = blob.contents();
+  if (contents.segments.total_bits != 0) {
+    SegmentSummary* summary = next_summary(site, stream, memory);
+    encode_samples({contents.spec, contents.segments, least_bits(*site.row), summary}, tensor, blob.bytes(),
+                   contents.seed, stream, memory);
+    return;
+  }
+  const bool needs_flag = workspace_bytes(contents.spec, contents.dtype, contents.elems) > 0;
+  const ByteSpan flag = needs_flag ? overflow.flag(site, stream, memory) : ByteSpan{};
+  actzip::encode(contents.spec, tensor.view, blob.bytes(), contents.seed, stream, contents.segments, flag);
 }
 
 /// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs. In a trial by

@@ -231,6 +231,22 @@ TEST_F(BudgetTest, threads_share_it) {
   EXPECT_EQ(session->live_bytes(), 0U);
 }
 
+TEST_F(BudgetTest, room_that_nobody_uses_is_there_for_the_next) {
+  restart({.budget = std::to_string(rotated_bytes(1))});
+  session->begin_step();
+  const test::FakeTensor tensor(kBudgetElems);
+  const test::FakeTensor other(kBudgetElems, 1.0F);
+  {
+    const Reservation reserved = session->reserve(id("a"), tensor.saved(), Stream(), memory);
+    EXPECT_TRUE(reserved.wants_bytes());
+    EXPECT_EQ(most_held(), rotated_bytes(1));
+  }
+  kept_.push_back(session->keep(id("b"), other.saved(), Stream(), memory));
+  EXPECT_EQ(session->report().sites.size(), 1U);
+  EXPECT_EQ(most_held(), rotated_bytes(1));
+  backward();
+}
+
 TEST_F(BudgetTest, a_site_that_few_bits_spoil_gets_more) {
   restart({.budget = std::to_string(3 * rotated_bytes(2) + 1000)});
   EXPECT_FALSE(session->is_settled(id("a")));

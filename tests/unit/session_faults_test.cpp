@@ -7,8 +7,10 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "actzip/codec.hpp"
 #include "operators_of_tests.hpp"
 #include "session_fixture.hpp"
 
@@ -50,7 +52,8 @@ class ScarceMemory final : public FakeMemory {
 
 using Values = std::vector<std::vector<float>>;
 
-/// One step with every way to keep something: a mask, values that share it, indices, booleans, something twice.
+/// One step with every way to keep something: a mask, values that share it, indices, booleans, something twice, what an
+/// operator encodes itself, and room that nobody uses.
 class Step {
  public:
   explicit Step(const SessionOptions& options) : session_(options) { relu_.relu(); }
@@ -69,8 +72,10 @@ class Step {
     indices.view = {indices_.data(), DType::i64, Shape::contiguous({static_cast<std::int64_t>(indices_.size())})};
     indices.facts.index_bound = 100;
     keep("embedding", "indices", indices);
+    kept.push_back(written("silu", "self", own_, memory));
+    (void)session_.reserve(session_.site(test::site_key("layer", "tanh", "result")), own_.saved(), Stream(), memory);
     Values values{restored(kept[0], relu_, memory), restored(kept[1], relu_, memory), restored(kept[2], plain_, memory),
-                  restored(kept[3], plain_, memory)};
+                  restored(kept[3], plain_, memory), restored(kept[5], own_, memory)};
     for (float& x : values[0]) x = x > 0 ? 1.0F : 0.0F;  // a ReLU asks for no more, and may get more
     const Allocation found = restore(kept[4], Stream(), memory);
     EXPECT_EQ(std::memcmp(found.data, indices_.data(), found.size), 0);
@@ -81,6 +86,14 @@ class Step {
   [[nodiscard]] std::string report() const { return session_.report().to_json(); }
 
  private:
+  Kept written(const char* op, const char* slot, const FakeTensor& tensor, ScarceMemory& memory) {
+    Reservation reserved =
+        session_.reserve(session_.site(test::site_key("layer", op, slot)), tensor.saved(), Stream(), memory);
+    if (reserved.wants_bytes()) {
+      encode(reserved.spec(), tensor.saved().view, reserved.bytes(), reserved.seed(), reserved.stream());
+    }
+    return session_.keep(std::move(reserved), Written::tensor);
+  }
   static std::vector<float> restored(const Kept& kept, const FakeTensor& tensor, ScarceMemory& memory) {
     if (kept.how == Keep::as_is) return tensor.values;
     const Allocation found = restore(kept, Stream(), memory);
@@ -91,6 +104,7 @@ class Step {
   Session session_;
   FakeTensor relu_;
   FakeTensor plain_{5000, 0.25F};
+  FakeTensor own_{4096, 0.5F};
   std::vector<std::int64_t> indices_ = std::vector<std::int64_t>(4096, 7);
 };
 

@@ -67,6 +67,9 @@ class SessionTest : public testing::Test {
   Kept keep(const char* op, const char* slot, const SavedTensor& tensor) {
     return session->keep(session->site(site_key("", op, slot)), tensor, Stream(), memory);
   }
+  Reservation reserve(const char* op, const char* slot, const SavedTensor& tensor) {
+    return session->reserve(session->site(site_key("", op, slot)), tensor, Stream(), memory);
+  }
   std::vector<float> values(const Kept& kept) {
     const Allocation restored = restore(kept, Stream(), memory);
     std::vector<float> result(restored.size / sizeof(float));

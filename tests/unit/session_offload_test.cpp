@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actzip/error.hpp"
@@ -16,20 +17,6 @@ namespace actzip {
 namespace {
 
 constexpr std::int64_t kElems = std::int64_t{1} << 18;
-
-/// Encodes in place of kernels, which the device does not have: bytes that tell whose they are.
-class StampEncoder final : public Encoder {
- public:
-  StampEncoder(test::FakeDevice& device, std::uint64_t seed) : device_(device), seed_(seed) {}
-  bool encode(const CodecSpec& /*spec*/, ByteSpan dst, Seed /*seed*/, const Stream& stream) override {
-    device_.write(stream, {dst.data, dst.size, nullptr}, seed_);
-    return true;
-  }
-
- private:
-  test::FakeDevice& device_;
-  std::uint64_t seed_;
-};
 
 class SessionOffloadTest : public testing::Test {
  protected:
@@ -45,15 +32,20 @@ class SessionOffloadTest : public testing::Test {
   void forward(std::uint64_t num_tensors) {
     session->begin_step();
     for (std::uint64_t i = 0; i < num_tensors; ++i) {
-      StampEncoder encoder(device, i);
-      const auto owner = std::make_shared<int>();
-      SavedTensor tensor;
-      tensor.view = {owner.get(), DType::f32, Shape::contiguous({kElems}), Device::cuda(0)};
-      tensor.identity = {reinterpret_cast<std::uintptr_t>(owner.get()), owner};
-      tensor.encoder = &encoder;
-      const SiteId site = session->site(test::site_key("layers." + std::to_string(i), "gelu", "self"));
-      kept.push_back(session->keep(site, tensor, stream, device));
+      Reservation reserved = reserve(i);
+      // In place of kernels, which the device does not have: bytes that tell whose they are.
+      if (reserved.wants_bytes()) device.write(stream, {reserved.bytes().data, reserved.bytes().size, nullptr}, i);
+      kept.push_back(session->keep(std::move(reserved), Written::tensor));
     }
+  }
+
+  Reservation reserve(std::uint64_t i) {
+    const auto owner = std::make_shared<int>();
+    SavedTensor tensor;
+    tensor.view = {owner.get(), DType::f32, Shape::contiguous({kElems}), Device::cuda(0)};
+    tensor.identity = {reinterpret_cast<std::uintptr_t>(owner.get()), owner};
+    const SiteId site = session->site(test::site_key("layers." + std::to_string(i), "gelu", "self"));
+    return session->reserve(site, tensor, stream, device);
   }
 
   void backward() {
@@ -105,6 +97,17 @@ TEST_F(SessionOffloadTest, ABudgetIsKeptFromTheFirstStepOnAndTheLastStay) {
   EXPECT_LE(session->report().budget->most_held, std::size_t{512} << 10U);
 }
 
+TEST_F(SessionOffloadTest, RoomThatNobodyUsesIsGivenBack) {
+  session = std::make_unique<Session>(SessionOptions{.budget = "512KiB", .offload = "host"});
+  session->begin_step();
+  for (std::uint64_t i = 0; i < 20; ++i) (void)reserve(i);
+  EXPECT_EQ(device.device_bytes, 0U);
+  EXPECT_EQ(session->report().offload->copied_out, 0U);
+  EXPECT_LE(session->report().budget->most_held, std::size_t{512} << 10U);
+  forward(20);
+  backward();
+}
+
 TEST_F(SessionOffloadTest, WhatPassesTheBudgetByItselfIsNamed) {
   session = std::make_unique<Session>(SessionOptions{.budget = "20KiB", .offload = "host"});
   forward(2);
@@ -130,7 +133,8 @@ TEST_F(SessionOffloadTest, WithoutPinnedMemoryABudgetSaysSo) {
 }
 
 TEST_F(SessionOffloadTest, LevelsWithAHostPartRunAsTheyAreCalled) {
-  session = std::make_unique<Session>(SessionOptions{.preset = "gact:L4bit-swap", .budget = "512KiB", .offload = "host"});
+  session =
+      std::make_unique<Session>(SessionOptions{.preset = "gact:L4bit-swap", .budget = "512KiB", .offload = "host"});
   forward(20);
   EXPECT_GT(session->report().bytes_offloaded, 0U);
   EXPECT_EQ(session->report().runs_as, "");

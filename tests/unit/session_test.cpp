@@ -65,57 +65,76 @@ TEST_F(SessionTest, IsGuardedUnlessAPresetAsksForTheSameEverywhere) {
   EXPECT_FALSE(Session({.dry = true, .guard = true}).is_guarded()) << "nothing is compressed";
 }
 
-/// Encodes what it was told to, and says so, or leaves it.
-struct CountingEncoder final : Encoder {
-  ConstTensorView view;
-  bool takes = true;
-  bool keeps_to_itself = false;
-  int asked = 0;
-
-  [[nodiscard]] bool is_private() const override { return keeps_to_itself; }
-
-  bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override {
-    ++asked;
-    if (takes) actzip::encode(spec, view, dst, seed, stream);
-    return takes;
-  }
-};
+/// Of what it is told to, as an operator does that encodes in one pass with its own work.
+void write(const Reservation& reserved, const FakeTensor& tensor) {
+  encode(reserved.spec(), tensor.saved().view, reserved.bytes(), reserved.seed(), reserved.stream());
+}
 
 TEST_F(SessionTest, AnOperatorMayEncodeForItself) {
   const FakeTensor x;
   const Kept plain = keep("addmm", "mat1", x.saved());
-  for (const bool takes : {true, false}) {
+  for (const Written written : {Written::tensor, Written::nothing}) {
     restart({});
-    CountingEncoder encoder;
-    SavedTensor saved = x.saved();
-    encoder.view = saved.view;
-    encoder.takes = takes;
-    saved.encoder = &encoder;
-    const Kept kept = keep("addmm", "mat1", saved);
-    EXPECT_EQ(encoder.asked, 1);
+    Reservation reserved = reserve("addmm", "mat1", x.saved());
+    ASSERT_TRUE(reserved.wants_bytes());
+    EXPECT_EQ(reserved.tensor().view.data, x.values.data());
+    EXPECT_TRUE(session->report().sites.empty()) << "not yet kept";
+    if (written == Written::tensor) write(reserved, x);
+    const Kept kept = session->keep(std::move(reserved), written);
     EXPECT_EQ(values(kept), values(plain));
     const Encoding encoding = encoding_of(kept, Stream(), memory);
     EXPECT_EQ(to_string(encoding.spec), session->report().sites.at(0).codec);
     EXPECT_EQ(encoding.bytes.size, session->report().bytes_after);
-    (void)keep("mm", "self", saved);
-    EXPECT_EQ(encoder.asked, 1) << "memory that is kept already is not encoded again";
+    EXPECT_FALSE(reserve("mm", "self", x.saved()).wants_bytes()) << "memory that is kept already";
   }
 }
 
 TEST_F(SessionTest, WhatAnOperatorEncodesInsteadIsItsOwn) {
   const FakeTensor x;
-  const FakeTensor other(4096, 1.0F);
-  CountingEncoder encoder;
-  encoder.view = other.saved().view;
-  encoder.keeps_to_itself = true;
-  SavedTensor saved = x.saved();
-  saved.encoder = &encoder;
-  const Kept own = keep("addmm", "mat1", saved);
+  Reservation reserved = reserve("addmm", "mat1", x.saved());
+  write(reserved, FakeTensor(4096, 1.0F));
+  const Kept own = session->keep(std::move(reserved), Written::own);
   const Kept plain = keep("linear", "input", x.saved());  // asks for the same bits
   EXPECT_NE(own.blob, plain.blob);
   EXPECT_NE(values(own), values(plain));
   const Kept again = keep("mm", "self", x.saved());
   EXPECT_EQ(again.blob, plain.blob);
+}
+
+TEST_F(SessionTest, WhatWantsNoBytesIsKeptAsItIs) {
+  const FakeTensor small(16);
+  Reservation reserved = reserve("addmm", "mat1", small.saved());
+  EXPECT_FALSE(reserved.wants_bytes());
+  EXPECT_EQ(session->keep(std::move(reserved), Written::nothing).how, Keep::as_is);
+  EXPECT_EQ(session->report().sites.at(0).cause, Cause::small);
+}
+
+TEST_F(SessionTest, RoomThatNobodyUsesCountsForNothing) {
+  const FakeTensor x;
+  const FakeTensor other(4096, 2.0F);
+  const Kept source = keep("batch_norm", "input", x.saved());
+  const std::string report = session->report().to_json();
+  const std::int64_t saves = session->saves();
+  const std::size_t live = session->live_bytes();
+  for (const char* op : {"addmm.mat1", "relu.result", "attention.query", "max_pool.self", "unknown.self"}) {
+    const std::string_view name(op);
+    const auto dot = name.find('.');
+    (void)session->reserve(session->site(test::site_key("", name.substr(0, dot), name.substr(dot + 1))), other.saved(),
+                           Stream(), memory);
+  }
+  (void)reserve("addmm", "mat1", x.saved());  // shared
+  EXPECT_EQ(session->report().to_json(), report);
+  EXPECT_EQ(session->saves(), saves);
+  EXPECT_EQ(session->live_bytes(), live);
+  const Kept kept = keep("addmm", "mat1", other.saved());
+  EXPECT_EQ(session->report().sites.at(1).kind, SiteKind::encoded) << "nobody has kept it before";
+}
+
+TEST_F(SessionTest, WhatIsReservedOutlivesTheSession) {
+  const FakeTensor x;
+  const Reservation reserved = reserve("addmm", "mat1", x.saved());
+  session.reset();
+  write(reserved, x);
 }
 
 TEST_F(SessionTest, BlobsOutliveTheSession) {

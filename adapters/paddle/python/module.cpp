@@ -49,22 +49,17 @@ const phi::DenseTensor& dense(PyObject* tensor) {
 /// After an error in a hook Paddle does not turn gradients on again.
 void turn_gradients_on() { py::module_::import("paddle.base.core").attr("_set_has_grad")(true); }
 
-/// Runs the body of a hook, which CPython calls itself, and makes what it throws Python's.
+/// Runs the body of a hook.
 template <class Body>
-PyObject* guarded(Body&& body) {
-  try {
+PyObject* guarded(Body body) {
+  return python::guarded([&] {
     try {
       return body();
     } catch (...) {
       turn_gradients_on();
       throw;
     }
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
+  });
 }
 
 PyObject* pack_hook(PyObject* self, PyObject* tensor) {

@@ -37,24 +37,12 @@ namespace {
 
 using SessionPtr = std::shared_ptr<SessionImpl>;
 using python::capsule_value;
+using python::guarded;
 using python::make_capsule;
 using python::new_builtin;
 
 constexpr const char* kSessionCapsule = "actzip.session";
 constexpr const char* kPackedCapsule = "actzip.packed";
-
-/// Runs `body` and turns what it throws into Python's exception: these functions are called by CPython itself.
-template <class Body>
-PyObject* guarded(Body&& body) {
-  try {
-    return body();
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
-}
 
 // The pair that marks our scopes on torch's stack. Our engine recognises it and takes the way without Python; where
 // torch calls the pair itself, it does the same more slowly.

@@ -64,11 +64,7 @@ auto pointwise_node(const char* name, Function function) {
 template <class Run, class Function>
 Result from_input(Forward& forward, const OperatorInfo& op, const at::Tensor& input, const Run& run, const char* name,
                   Function function) {
-  at::Tensor result;
-  {
-    const BelowAutograd below;
-    result = run(input);
-  }
+  at::Tensor result = below_autograd([&] { return run(input); });
   const auto node = pointwise_node(name, std::move(function));
   node->saved = forward.keep(op, {0}, input);
   forward.connect(node, {input}, result);
@@ -80,14 +76,12 @@ template <class Run, class Function>
 Result fused(Forward& forward, const OperatorInfo& op, Activation activation, const at::Tensor& input, const Run& run,
              const char* name, Function function) {
   const auto node = pointwise_node(name, std::move(function));
-  ActivatingEncoder encoder(activation, input);
-  node->saved = forward.keep(op, {0}, input, {.encoder = &encoder});
-  if (!encoder.result.defined()) {
-    const BelowAutograd below;
-    encoder.result = run(input);
-  }
-  forward.connect(node, {input}, encoder.result);
-  return encoder.result;
+  ReservedPack reserved = forward.reserve(op, {0}, input);
+  at::Tensor result = activate_into(reserved.room, activation, input);
+  node->saved = forward.keep(std::move(reserved), result.defined() ? Written::tensor : Written::nothing);
+  if (!result.defined()) result = below_autograd([&] { return run(input); });
+  forward.connect(node, {input}, result);
+  return result;
 }
 
 /// A layer that saves its result; `run` works in place if it is to.
@@ -101,11 +95,7 @@ at::Tensor connected(Forward& forward, const at::Tensor& input, bool inplace, co
     forward.connect_inplace(node, input);
     return input;
   }
-  at::Tensor result;
-  {
-    const BelowAutograd below;
-    result = run(input);
-  }
+  at::Tensor result = below_autograd([&] { return run(input); });
   forward.connect(node, {input}, result);
   return result;
 }
@@ -122,8 +112,9 @@ template <class Node>
 at::Tensor relu_behind_norm(Forward& forward, const at::Tensor& input, const Recipe& before, const Node& joined) {
   const auto run = [](const at::Tensor& x) { return at::relu_(const_cast<at::Tensor&>(x)); };
   at::Tensor result = connected(forward, input, /*inplace=*/true, run, joined);
-  SignsEncoder encoder(std::exchange(joined->signs, {}));
-  joined->mask = forward.keep(kRelu, {SlotCode::kResult}, result, {.encoder = &encoder});
+  ReservedPack reserved = forward.reserve(kRelu, {SlotCode::kResult}, result);
+  const bool is_known = copy_signs_into(reserved.room, std::exchange(joined->signs, {}));
+  joined->mask = forward.keep(std::move(reserved), is_known ? Written::tensor : Written::nothing);
   offer_masked(*joined, result, before, *joined->mask);
   return result;
 }

@@ -20,12 +20,15 @@ std::optional<Elements> elements_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-bool ActivatingEncoder::encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) {
-  const auto elements = elements_of(input_);
-  if (!elements || !can_fuse_activation(spec, *elements, stream.device())) return false;
-  result = at::empty_like(input_, input_.options().requires_grad(false));
-  encode_activated(spec, activation_, *elements, input_.const_data_ptr(), result.mutable_data_ptr(), dst, seed, stream);
-  return true;
+at::Tensor activate_into(const Reservation& room, Activation activation, const at::Tensor& input) {
+  if (!room.wants_bytes()) return {};
+  const auto elements = elements_of(input);
+  if (!elements || !can_fuse_activation(room.spec(), *elements, room.stream().device())) return {};
+  const Writing writing(room, input.device());
+  at::Tensor result = at::empty_like(input, input.options().requires_grad(false));
+  encode_activated(room.spec(), activation, *elements, input.const_data_ptr(), result.mutable_data_ptr(), room.bytes(),
+                   room.seed(), room.stream());
+  return result;
 }
 
 }  // namespace actzip::torch::layers

@@ -6,18 +6,8 @@
 
 namespace actzip::torch::layers {
 
-/// Computes the activation of a tensor in the same pass that encodes it.
-class ActivatingEncoder final : public Encoder {
- public:
-  ActivatingEncoder(Activation activation, const at::Tensor& input) : activation_(activation), input_(input) {}
-
-  bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override;
-
-  at::Tensor result;  ///< undefined if nobody asked, or kernels do not take it
-
- private:
-  Activation activation_;
-  const at::Tensor& input_;
-};
+/// The activation of `input`, which is encoded into `room` in the same pass; undefined, and nothing is written, if no
+/// bytes are wanted or kernels do not take it.
+at::Tensor activate_into(const Reservation& room, Activation activation, const at::Tensor& input);
 
 }  // namespace actzip::torch::layers

@@ -68,36 +68,37 @@ at::Tensor FusedNorm::result(const at::Tensor& normal) const {
   return at::addcmul(along(1), normal, along(0));
 }
 
-NormalizingEncoder::NormalizingEncoder(const at::Tensor& input, const NormWeights& affine, const Running& running,
-                                       double eps, bool with_signs)
-    : input_(input), affine_(affine), running_(running), eps_(eps), with_signs_(with_signs) {}
-
-bool NormalizingEncoder::encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) {
-  norm.shape = rows_of(input_);
-  const bool plain = are_plain(affine_.weight, input_) && are_plain(affine_.bias, input_) &&
-                     are_plain(running_.mean, input_) && are_plain(running_.var, input_);
-  if (!plain || !can_fuse_batch_norm(spec, norm.shape, stream.device())) return false;
-  const at::TensorOptions plain_options = input_.options().requires_grad(false);
-  norm.numbers = at::empty({4, norm.shape.channels}, plain_options.dtype(at::kFloat));
-  const at::Tensor workspace = workspace_for(norm.shape, plain_options);
-  measure_batch(spec, norm.shape, input_.const_data_ptr(),
-                {.weight = floats(affine_.weight),
-                 .bias = floats(affine_.bias),
-                 .running_mean = mutable_floats(running_.mean),
-                 .running_variance = mutable_floats(running_.var),
-                 .momentum = static_cast<float>(running_.momentum),
-                 .epsilon = static_cast<float>(eps_)},
-                mutable_floats(norm.numbers), bytes_of(workspace), stream);
-  for (const at::Tensor& running : {running_.mean, running_.var}) {
-    if (running.defined() && !running.is_inference()) running.unsafeGetTensorImpl()->bump_version();
+std::optional<Normalized> normalize_into(const Reservation& room, const at::Tensor& input, const NormWeights& affine,
+                                         const Running& running, double eps, bool with_signs) {
+  if (!room.wants_bytes()) return std::nullopt;
+  const ChannelRows shape = rows_of(input);
+  const bool plain = are_plain(affine.weight, input) && are_plain(affine.bias, input) &&
+                     are_plain(running.mean, input) && are_plain(running.var, input);
+  if (!plain || !can_fuse_batch_norm(room.spec(), shape, room.stream().device())) return std::nullopt;
+  const Writing writing(room, input.device());
+  const at::TensorOptions plain_options = input.options().requires_grad(false);
+  Normalized made;
+  made.norm = {shape, at::empty({4, shape.channels}, plain_options.dtype(at::kFloat))};
+  const at::Tensor workspace = workspace_for(shape, plain_options);
+  measure_batch(room.spec(), shape, input.const_data_ptr(),
+                {.weight = floats(affine.weight),
+                 .bias = floats(affine.bias),
+                 .running_mean = mutable_floats(running.mean),
+                 .running_variance = mutable_floats(running.var),
+                 .momentum = static_cast<float>(running.momentum),
+                 .epsilon = static_cast<float>(eps)},
+                mutable_floats(made.norm.numbers), bytes_of(workspace), room.stream());
+  for (const at::Tensor& statistics : {running.mean, running.var}) {
+    if (statistics.defined() && !statistics.is_inference()) statistics.unsafeGetTensorImpl()->bump_version();
   }
-  result = at::empty_like(input_, plain_options);
-  if (with_signs_) {
-    signs = at::empty({static_cast<std::int64_t>(sign_plane_bytes(norm.shape))}, plain_options.dtype(at::kByte));
+  made.result = at::empty_like(input, plain_options);
+  if (with_signs) {
+    made.signs = at::empty({static_cast<std::int64_t>(sign_plane_bytes(shape))}, plain_options.dtype(at::kByte));
   }
-  encode_normalized(spec, norm.shape, input_.const_data_ptr(), norm.normalization(), result.mutable_data_ptr(), dst,
-                    signs.defined() ? bytes_of(signs).data : nullptr, seed, stream);
-  return true;
+  encode_normalized(room.spec(), shape, input.const_data_ptr(), made.norm.normalization(),
+                    made.result.mutable_data_ptr(), room.bytes(), with_signs ? bytes_of(made.signs).data : nullptr,
+                    room.seed(), room.stream());
+  return made;
 }
 
 FusedBatchNormNode::FusedBatchNormNode(const at::Tensor& like, const NormWeights& affine, double eps)
@@ -148,7 +149,7 @@ void FusedBatchNormNode::release() {
   norm = {};
   mask.reset();
   signs = at::Tensor();
-  weight_ = Held();
+  weight_ = Borrowed();
 }
 
 decltype(make_node<FusedBatchNormNode>(std::declval<const FusedBatchNormNode&>())) joined_with_relu(
@@ -165,10 +166,11 @@ decltype(make_node<FusedBatchNormNode>(std::declval<const FusedBatchNormNode&>()
   return joined;
 }
 
-bool SignsEncoder::encode(const CodecSpec& spec, ByteSpan dst, Seed /*seed*/, const Stream& /*stream*/) {
-  const auto* mask = std::get_if<Mask>(&spec);
-  if (!signs_.defined() || mask == nullptr || *mask != Mask{} || dst.size != signs_.nbytes()) return false;
-  at::from_blob(dst.data, {signs_.numel()}, signs_.options()).copy_(signs_);
+bool copy_signs_into(const Reservation& room, const at::Tensor& signs) {
+  if (!room.wants_bytes() || !signs.defined()) return false;
+  if (room.spec() != CodecSpec(Mask{}) || room.bytes().size != signs.nbytes()) return false;
+  const Writing writing(room, signs.device());
+  at::from_blob(room.bytes().data, {signs.numel()}, signs.options()).copy_(signs);
   return true;
 }
 

@@ -26,28 +26,17 @@ struct FusedNorm {
   [[nodiscard]] at::Tensor result(const at::Tensor& normal) const;
 };
 
-/// Normalises, and encodes normal values in place of the input. Ask for its result after the input was kept: undefined
-/// if nobody asked it to encode.
-class NormalizingEncoder final : public Encoder {
- public:
-  /// `with_signs`: also makes the plane of what is above 0, for a ReLU that follows.
-  NormalizingEncoder(const at::Tensor& input, const NormWeights& affine, const Running& running, double eps,
-                     bool with_signs);
-
-  bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override;
-  [[nodiscard]] bool is_private() const override { return true; }
-
+/// What a batch norm gives.
+struct Normalized {
   at::Tensor result;
-  at::Tensor signs;
+  at::Tensor signs;  ///< the plane of what is above 0; undefined if nobody asked for it
   FusedNorm norm;
-
- private:
-  const at::Tensor& input_;
-  const NormWeights& affine_;
-  const Running& running_;
-  double eps_;
-  bool with_signs_;
 };
+
+/// Normalises `input`, and encodes normal values into `room` in its place; for a ReLU that follows also makes the
+/// plane of signs. None, and nothing is written, if no bytes are wanted or kernels do not take it.
+std::optional<Normalized> normalize_into(const Reservation& room, const at::Tensor& input, const NormWeights& affine,
+                                         const Running& running, double eps, bool with_signs);
 
 /// A batch norm, perhaps with a ReLU that took its result's place.
 class FusedBatchNormNode final : public LayerNode {
@@ -67,7 +56,7 @@ class FusedBatchNormNode final : public LayerNode {
   void release() override;
   [[nodiscard]] variable_list by_torch(const at::Tensor& gradient) const;
 
-  Held weight_;
+  Borrowed weight_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
   at::TensorOptions options_;
@@ -79,14 +68,8 @@ class FusedBatchNormNode final : public LayerNode {
 decltype(make_node<FusedBatchNormNode>(std::declval<const FusedBatchNormNode&>())) joined_with_relu(
     const at::Tensor& input);
 
-/// Keeps signs that are known already.
-class SignsEncoder final : public Encoder {
- public:
-  explicit SignsEncoder(at::Tensor signs) : signs_(std::move(signs)) {}
-  bool encode(const CodecSpec& spec, ByteSpan dst, Seed seed, const Stream& stream) override;
-
- private:
-  at::Tensor signs_;
-};
+/// Writes signs that are known already as the encoding of a ReLU's result. Gives whether it did: not if they are
+/// undefined, or something else is wanted.
+bool copy_signs_into(const Reservation& room, const at::Tensor& signs);
 
 }  // namespace actzip::torch::layers

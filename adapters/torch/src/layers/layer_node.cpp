@@ -96,12 +96,12 @@ variable_list once_differentiable(variable_list gradients, const std::string& la
 
 }  // namespace
 
-Held::Held(const at::Tensor& tensor) : tensor_(tensor) {
+Borrowed::Borrowed(const at::Tensor& tensor) : tensor_(tensor) {
   if (tensor.defined() && !tensor.is_inference())
     version_ = tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-at::Tensor Held::get() const {
+at::Tensor Borrowed::get() const {
   if (!tensor_.defined() || tensor_.is_inference()) return tensor_;
   const auto now = tensor_.unsafeGetTensorImpl()->version_counter().current_version();
   TORCH_CHECK(now == version_,
@@ -191,7 +191,20 @@ Packed Forward::keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& te
 Packed Forward::keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const OperatorFacts& facts,
                      const PackHelp& help) {
   const at::NoGradGuard no_graph;
-  Packed packed = session_->pack(tensor, {&op, slot, nullptr, facts}, path_, help);
+  return noted(session_->pack(tensor, {&op, slot, nullptr, facts}, path_, help));
+}
+
+ReservedPack Forward::reserve(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor) {
+  const at::NoGradGuard no_graph;
+  return session_->reserve(tensor, {&op, slot, nullptr, facts_by_table(op, slot, tensor)}, path_);
+}
+
+Packed Forward::keep(ReservedPack reserved, Written written) {
+  const at::NoGradGuard no_graph;
+  return noted(session_->pack(std::move(reserved), written));
+}
+
+Packed Forward::noted(Packed packed) {
   if (const auto save = packed.tried(); save && observer_) tried_.push_back(*save);
   if (packed.witness()) witnesses_.push_back(packed.witness());
   return packed;

@@ -24,11 +24,12 @@ using ::torch::autograd::variable_list;
 
 struct Recipe;
 
-/// A tensor that exists anyway, such as a weight. Throws as torch does if it was modified in place meanwhile.
-class Held {
+/// A tensor that exists anyway, such as a weight: nothing is kept of it. Throws as torch does if it was modified in
+/// place meanwhile.
+class Borrowed {
  public:
-  Held() = default;
-  explicit Held(const at::Tensor& tensor);
+  Borrowed() = default;
+  explicit Borrowed(const at::Tensor& tensor);
   [[nodiscard]] at::Tensor get() const;
 
  private:
@@ -57,6 +58,13 @@ class BelowAutograd {
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_;
 };
+
+/// What `function` gives as it runs there.
+template <class Function>
+auto below_autograd(Function function) {
+  const BelowAutograd below;
+  return function();
+}
 
 /// A node with one result. What it keeps is freed when torch says so.
 class LayerNode : public Node {
@@ -115,10 +123,17 @@ class Forward {
   Packed keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const OperatorFacts& facts,
               const PackHelp& help);
 
+  /// The first half of keep(), for a layer that may encode the tensor in one pass with its own work: see
+  /// actzip::Session::reserve().
+  [[nodiscard]] ReservedPack reserve(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor);
+  /// The second half.
+  Packed keep(ReservedPack reserved, Written written);
+
   [[nodiscard]] const Layer& layer() const noexcept { return layer_; }
 
  private:
   void adopt(const NodePtr& node);
+  Packed noted(Packed packed);
 
   const Layer& layer_;
   Unheard unheard_;  ///< an open scope need not look at a layer's operators: nothing of them is saved
@@ -128,6 +143,18 @@ class Forward {
   std::shared_ptr<NoiseStream> observer_;
   std::vector<TriedSave> tried_;
   Witnesses witnesses_;
+};
+
+/// While a layer writes an encoding itself.
+class Writing {
+ public:
+  Writing(const Reservation& room, c10::Device device)
+      : device_(guard_for(device)), range_("encode", [&]() -> const std::string& { return room.site(); }) {}
+
+ private:
+  at::NoGradGuard no_graph_;
+  c10::OptionalDeviceGuard device_;
+  ProfileRange range_;
 };
 
 /// An input of a layer in backward: kept, or derived from what the norm before it keeps.

@@ -42,18 +42,18 @@ void offer_recipe(LayerNode& node, const at::Tensor& result, Recipe recipe) {
   node.result = Stamp(result);
 }
 
-/// What was computed while it was kept.
+/// Of which `made` was computed while it was encoded.
 at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const NormWeights& affine, double eps,
-                            NormalizingEncoder computed, const Packed& kept) {
+                            Normalized made, const Packed& kept) {
   const auto node = make_node<FusedBatchNormNode>(input, affine, eps);
   node->input = kept;
-  node->norm = computed.norm;
-  node->signs = std::move(computed.signs);
+  node->norm = std::move(made.norm);
+  node->signs = std::move(made.signs);
   node->relu_hint = forward.layer().relu_hint();
-  forward.connect(node, {input, affine.weight, affine.bias}, computed.result);
-  offer_recipe(*node, computed.result,
-               {Recipe::Over::channels, kept, {}, {}, Held(affine.weight), Held(affine.bias), node->norm});
-  return computed.result;
+  forward.connect(node, {input, affine.weight, affine.bias}, made.result);
+  offer_recipe(*node, made.result,
+               {Recipe::Over::channels, kept, {}, {}, Borrowed(affine.weight), Borrowed(affine.bias), node->norm});
+  return made.result;
 }
 
 class BatchNormNode final : public LayerNode {
@@ -87,12 +87,12 @@ class BatchNormNode final : public LayerNode {
   void release() override {
     input.reset();
     mean = rstd = reserve = at::Tensor();
-    weight_ = running_mean_ = running_var_ = Held();
+    weight_ = running_mean_ = running_var_ = Borrowed();
   }
 
-  Held weight_;
-  Held running_mean_;  ///< with the next, of a batch norm in evaluation
-  Held running_var_;
+  Borrowed weight_;
+  Borrowed running_mean_;  ///< with the next, of a batch norm in evaluation
+  Borrowed running_var_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
   at::TensorOptions options_;
@@ -181,10 +181,10 @@ class SyncBatchNormNode final : public LayerNode {
   void release() override {
     input = {};
     mean = rstd = count = at::Tensor();
-    weight_ = Held();
+    weight_ = Borrowed();
   }
 
-  Held weight_;
+  Borrowed weight_;
   Gather gather_;
 };
 
@@ -211,11 +211,11 @@ class RowNormNode final : public LayerNode {
   void release() override {
     input = {};
     mean = rstd = at::Tensor();
-    weight_ = bias_ = Held();
+    weight_ = bias_ = Borrowed();
   }
 
-  Held weight_;
-  Held bias_;
+  Borrowed weight_;
+  Borrowed bias_;
   Function function_;
 };
 
@@ -245,27 +245,28 @@ Result batch_norm(const Layer& layer, const at::Tensor& input, const NormWeights
   Forward forward(layer, {input, affine.weight, affine.bias});
   if (!forward.keeps() || input.dim() < 2 || (training && input.numel() == input.size(1))) return std::nullopt;
   const bool keeps_input = needs_gradient(affine.weight) || (training && input.requires_grad());
-  const auto hint = layer.relu_hint();
-  NormalizingEncoder encoder(input, affine, running, eps, hint->follows.exchange(false));
+  const bool with_signs = layer.relu_hint()->follows.exchange(false);
   std::optional<Packed> kept;
-  if (keeps_input) {
-    kept = forward.keep(kBatchNorm, {0}, input, {.encoder = training && input.is_cuda() ? &encoder : nullptr});
+  if (keeps_input && training && input.is_cuda()) {
+    ReservedPack reserved = forward.reserve(kBatchNorm, {0}, input);
+    auto made = normalize_into(reserved.room, input, affine, running, eps, with_signs);
+    kept = forward.keep(std::move(reserved), made ? Written::own : Written::nothing);
+    if (made) return fused_batch_norm(forward, input, affine, eps, *std::move(made), *kept);
+  } else if (keeps_input) {
+    kept = forward.keep(kBatchNorm, {0}, input);
   }
-  if (encoder.result.defined()) return fused_batch_norm(forward, input, affine, eps, std::move(encoder), *kept);
   const auto node = make_node<BatchNormNode>(input, affine, training ? Running() : running, training, eps);
   at::Tensor result;
-  {
-    const BelowAutograd below;
-    std::tie(result, node->mean, node->rstd, node->reserve, node->backend) =
-        at::_batch_norm_impl_index(input, affine.weight, affine.bias, running.mean, running.var, training,
-                                   running.momentum, eps, at::globalContext().userEnabledCuDNN());
-  }
+  std::tie(result, node->mean, node->rstd, node->reserve, node->backend) = below_autograd([&] {
+    return at::_batch_norm_impl_index(input, affine.weight, affine.bias, running.mean, running.var, training,
+                                      running.momentum, eps, at::globalContext().userEnabledCuDNN());
+  });
   node->input = std::move(kept);
   forward.connect(node, {input, affine.weight, affine.bias}, result);
   if (training && node->input) {
     offer_recipe(
         *node, result,
-        {Recipe::Over::channels, *node->input, node->mean, node->rstd, Held(affine.weight), Held(affine.bias)});
+        {Recipe::Over::channels, *node->input, node->mean, node->rstd, Borrowed(affine.weight), Borrowed(affine.bias)});
   }
   return result;
 }
@@ -294,7 +295,7 @@ Result sync_batch_norm(const Layer& layer, const at::Tensor& input, const NormWe
   node->input = forward.keep(kBatchNorm, {0}, input);
   forward.connect(node, {input, affine.weight, affine.bias}, result);
   offer_recipe(*node, result,
-               {Recipe::Over::channels, node->input, joint.mean, rstd, Held(affine.weight), Held(affine.bias)});
+               {Recipe::Over::channels, node->input, joint.mean, rstd, Borrowed(affine.weight), Borrowed(affine.bias)});
   return result;
 }
 
@@ -314,14 +315,12 @@ Result layer_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef s
         return {for_input, for_weight, for_bias};
       });
   at::Tensor result;
-  {
-    const BelowAutograd below;
-    std::tie(result, node->mean, node->rstd) = at::native_layer_norm(x, shape, own.weight, own.bias, eps);
-  }
+  std::tie(result, node->mean, node->rstd) =
+      below_autograd([&] { return at::native_layer_norm(x, shape, own.weight, own.bias, eps); });
   node->input = forward.keep(kLayerNorm, {0}, x);
   forward.connect(node, {x, own.weight, own.bias}, result);
   offer_recipe(*node, result,
-               {Recipe::Over::rows, node->input, node->mean, node->rstd, Held(own.weight), Held(own.bias)});
+               {Recipe::Over::rows, node->input, node->mean, node->rstd, Borrowed(own.weight), Borrowed(own.bias)});
   return result;
 }
 
@@ -378,13 +377,10 @@ Result rms_norm(const Layer& layer, const at::Tensor& input, at::IntArrayRef sha
         return {for_input, for_weight};
       });
   at::Tensor result;
-  {
-    const BelowAutograd below;
-    std::tie(result, node->rstd) = at::_fused_rms_norm(x, shape, if_defined(own), eps);
-  }
+  std::tie(result, node->rstd) = below_autograd([&] { return at::_fused_rms_norm(x, shape, if_defined(own), eps); });
   node->input = forward.keep(kRmsNorm, {0}, x);
   forward.connect(node, {x, own}, result);
-  offer_recipe(*node, result, {Recipe::Over::rows, node->input, {}, node->rstd, Held(own), Held()});
+  offer_recipe(*node, result, {Recipe::Over::rows, node->input, {}, node->rstd, Borrowed(own), Borrowed()});
   return result;
 }
 

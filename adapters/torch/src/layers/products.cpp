@@ -85,7 +85,7 @@ class ConvolutionNode final : public LayerNode {
     return {std::move(for_input), std::move(sums[0]), std::move(sums[1])};
   }
 
-  Held weight_;
+  Borrowed weight_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
   at::TensorOptions options_;
@@ -99,7 +99,7 @@ class LinearNode final : public LayerNode {
   LinearNode() : LayerNode("ActzipLinear") {}
 
   Input input;               ///< if the weight needs a gradient
-  Held weight;               ///< if the input needs one
+  Borrowed weight;           ///< if the input needs one
   std::int64_t outputs = 0;  ///< features
 
  private:
@@ -159,12 +159,10 @@ Result convolution(const Layer& layer, const at::Tensor& input, const at::Tensor
   const at::Tensor x = lowered(input);
   const at::Tensor w = lowered(weight);
   const at::Tensor b = bias.defined() ? lowered(bias) : bias;
-  at::Tensor result;
-  {
-    const BelowAutograd below;
-    result = at::convolution(x, w, b, window.stride, window.padding, window.dilation, window.transposed,
-                             window.output_padding, window.groups);
-  }
+  at::Tensor result = below_autograd([&] {
+    return at::convolution(x, w, b, window.stride, window.padding, window.dilation, window.transposed,
+                           window.output_padding, window.groups);
+  });
   const auto node = make_node<ConvolutionNode>(x, w, b, window, layer.options().pipeline_threshold);
   if (w.requires_grad()) node->input = Input(forward, kConvolution, input, x);
   forward.connect(node, {x, w, b}, result);
@@ -177,14 +175,10 @@ Result linear(const Layer& layer, const at::Tensor& input, const at::Tensor& wei
   const at::Tensor x = lowered(input);
   const at::Tensor w = lowered(weight);
   const at::Tensor b = bias.defined() ? lowered(bias) : bias;
-  at::Tensor result;
-  {
-    const BelowAutograd below;
-    result = at::linear(x, w, b);
-  }
+  at::Tensor result = below_autograd([&] { return at::linear(x, w, b); });
   const auto node = make_node<LinearNode>();
   if (w.requires_grad()) node->input = Input(forward, kLinear, input, x);
-  if (x.requires_grad()) node->weight = Held(w);
+  if (x.requires_grad()) node->weight = Borrowed(w);
   node->outputs = w.size(0);
   forward.connect(node, {x, w, b}, result);
   return result;
@@ -194,11 +188,8 @@ Result embedding(const Layer& layer, const at::Tensor& weight, const at::Tensor&
                  bool scale_grad_by_freq, bool sparse) {
   Forward forward(layer, {weight, indices});
   if (!forward.keeps()) return std::nullopt;
-  at::Tensor result;
-  {
-    const BelowAutograd below;
-    result = at::embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse);
-  }
+  at::Tensor result =
+      below_autograd([&] { return at::embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse); });
   const auto node = make_node<EmbeddingNode>(weight.size(0), padding_idx, scale_grad_by_freq, sparse);
   OperatorFacts facts;
   facts.index_bound = weight.size(0);

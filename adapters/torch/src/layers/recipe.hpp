@@ -20,8 +20,8 @@ struct Recipe {
   Packed source;    ///< the norm's input
   at::Tensor mean;  ///< undefined for an RMS norm
   at::Tensor rstd;  ///< of each channel or row
-  Held weight;      ///< undefined without one, as is bias
-  Held bias;
+  Borrowed weight;  ///< undefined without one, as is bias
+  Borrowed bias;
   std::optional<FusedNorm> fused = {};  ///< if the source has normal values, from which kernels derive it
   std::optional<Packed> mask = {};      ///< the result of a ReLU after the norm
 

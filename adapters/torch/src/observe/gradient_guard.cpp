@@ -6,7 +6,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
 #include <exception>
@@ -17,38 +16,19 @@
 
 #include "base/backward.hpp"
 #include "base/memory.hpp"
+#include "observe/replay.hpp"
 
 namespace actzip::torch {
 
 namespace {
 
-using ::torch::autograd::FunctionPostHook;
 using ::torch::autograd::Node;
-using ::torch::autograd::variable_list;
 
 /// Witnesses of one step: this much, or this part of what a plain step holds.
 constexpr std::size_t kFewBytes = std::size_t{16} << 20U;
 constexpr std::size_t kPartOfHeld = 50;
 /// After so many steps nobody waits for backward any more.
 constexpr int kMostIdleSteps = 100;
-
-class GuardHook final : public FunctionPostHook {
- public:
-  GuardHook(std::shared_ptr<GradientGuard> guard, Node& node, Witnesses witnesses)
-      : guard_(std::move(guard)), node_(&node), witnesses_(std::move(witnesses)) {}
-  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
-    guard_->hear(*node_, std::exchange(witnesses_, {}), outputs, inputs);
-    return outputs;
-  }
-  void compiled_args(::torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
-    refuse_compiled_autograd();
-  }
-
- private:
-  std::shared_ptr<GradientGuard> guard_;
-  Node* node_;  ///< owns this hook
-  Witnesses witnesses_;
-};
 
 bool enters_linearly(Use use) {
   return use == Use::linear_input || use == Use::linear_weight || use == Use::convolution_input ||
@@ -117,7 +97,10 @@ std::shared_ptr<Witness> GradientGuard::witness(SiteId site, Use use, const at::
 }
 
 void GradientGuard::watch(Node& node, Witnesses witnesses) {
-  node.add_post_hook(std::make_unique<GuardHook>(shared_from_this(), node, std::move(witnesses)));
+  listen_to(node, [guard = shared_from_this(), &node, witnesses = std::move(witnesses)](const auto& sent,
+                                                                                        const auto& received) mutable {
+    guard->hear(node, std::exchange(witnesses, {}), sent, received);
+  });
 }
 
 void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::Tensor>& sent,

@@ -12,7 +12,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -30,9 +29,7 @@ namespace actzip::torch {
 namespace {
 
 using ::torch::autograd::Edge;
-using ::torch::autograd::FunctionPostHook;
 using ::torch::autograd::Node;
-using ::torch::autograd::variable_list;
 
 /// What this thread tries now.
 thread_local const SiteId* t_tried = nullptr;
@@ -43,22 +40,6 @@ class Trying {
   Trying(const Trying&) = delete;
   Trying& operator=(const Trying&) = delete;
   ~Trying() { t_tried = nullptr; }
-};
-
-class Hook final : public FunctionPostHook {
- public:
-  Hook(std::shared_ptr<NoiseStream> stream, Node& node) : stream_(std::move(stream)), node_(&node) {}
-  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
-    stream_->pass(*node_, outputs, inputs);
-    return outputs;
-  }
-  void compiled_args(::torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
-    refuse_compiled_autograd();
-  }
-
- private:
-  std::shared_ptr<NoiseStream> stream_;
-  Node* node_;  ///< owns this hook
 };
 
 /// None for a node that may do anything: it runs only once.
@@ -104,7 +85,9 @@ int NoiseStream::record_of(Node& node) {
   const auto [place, is_new] = places_.try_emplace(&node, static_cast<int>(records_.size()));
   if (is_new) {
     records_.emplace_back();
-    node.add_post_hook(std::make_unique<Hook>(shared_from_this(), node));
+    listen_to(node, [stream = shared_from_this(), &node](const auto& sent, const auto& received) {
+      stream->pass(node, sent, received);
+    });
   }
   return place->second;
 }

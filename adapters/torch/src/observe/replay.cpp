@@ -3,10 +3,12 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/view_as_real.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <typeinfo>
 #include <utility>
 
@@ -28,6 +30,22 @@ at::Tensor shaped_as(const at::Tensor& gradient, const at::Tensor& sent) {
   return summed.scalar_type() == sent.scalar_type() ? summed : summed.to(sent.scalar_type());
 }
 
+class ListeningHook final : public ::torch::autograd::FunctionPostHook {
+ public:
+  explicit ListeningHook(Hear hear) : hear_(std::move(hear)) {}
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& outputs,
+                                     const std::vector<at::Tensor>& inputs) override {
+    hear_(outputs, inputs);
+    return outputs;
+  }
+  void compiled_args(::torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
+    refuse_compiled_autograd();
+  }
+
+ private:
+  Hear hear_;
+};
+
 }  // namespace
 
 bool can_run_again(const Node& node) {
@@ -46,6 +64,8 @@ std::optional<std::vector<at::Tensor>> run_again(Node& node, std::vector<at::Ten
     return std::nullopt;
   }
 }
+
+void listen_to(Node& node, Hear hear) { node.add_post_hook(std::make_unique<ListeningHook>(std::move(hear))); }
 
 at::Tensor norm_of(const at::Tensor& tensor) {
   if (tensor.is_complex()) return norm_of(at::view_as_real(tensor.resolve_conj()));

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -17,6 +18,12 @@ bool can_run_again(const ::torch::autograd::Node& node);
 /// or because the node, or somebody's hook, gives what it saved only once. While the node's variables are there.
 std::optional<std::vector<at::Tensor>> run_again(::torch::autograd::Node& node, std::vector<at::Tensor> gradients,
                                                  const std::vector<at::Tensor>& sent);
+
+/// Called with what a node sent and what it received.
+using Hear = std::function<void(const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received)>;
+
+/// Calls `hear` each time the node has run. Compiled autograd is refused.
+void listen_to(::torch::autograd::Node& node, Hear hear);
 
 /// Its length, in f32, on its device.
 at::Tensor norm_of(const at::Tensor& tensor);

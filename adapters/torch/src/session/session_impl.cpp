@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -281,23 +282,23 @@ Packed SessionImpl::pack_for(const Saver& saver, const at::Tensor& tensor) {
   return packed;
 }
 
-Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std::string* module,
-                         const PackHelp& help) {
-  Place place;
-  {
-    const std::lock_guard lock(mutex_);
-    SiteGroup& group = group_of(saver, module);
-    place = {&group, next_in(group, saver, module)};
-    loss_sites_.add({place.id, group.use, Where::inside, /*has_parameter=*/true});  // a layer is no loss
-  }
-  return pack_at(place, tensor, saver, help);
+SessionImpl::Place SessionImpl::place_in(const std::string* module, const Saver& saver) {
+  const std::lock_guard lock(mutex_);
+  SiteGroup& group = group_of(saver, module);
+  const SiteId id = next_in(group, saver, module);
+  loss_sites_.add({id, group.use, Where::inside, /*has_parameter=*/true});  // a layer is no loss
+  return {&group, id};
 }
 
-/// What is derived is no copy of what was saved. A layer that encodes for itself reads the bytes for itself, too.
-std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
-                                                 const PackHelp& help) {
+Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std::string* module,
+                         const PackHelp& help) {
+  return pack_at(place_in(module, saver), tensor, saver, help);
+}
+
+/// What is derived is no copy of what was saved.
+std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor) {
   guard_->note_saved(tensor.nbytes());
-  if (!is_lossy(kept) || kept.derived || help.encoder != nullptr || session_.is_trial()) return nullptr;
+  if (!is_lossy(kept) || kept.derived || session_.is_trial()) return nullptr;
   if (session_.was_looked_at(place.id)) return nullptr;
   if (!session_.is_settled(place.id)) {
     guard_->postpone(place.id);
@@ -310,42 +311,77 @@ std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept&
 Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help) {
   const Packed* source = help.source;
   slices_.release_recent();
-  SavedTensor saved = describe(tensor, saver, place, help);
-  saved.encoder = help.encoder;
+  const SavedTensor saved = describe(tensor, saver, place, help);
   Packed packed;
   packed.note_version(tensor);
+  packed.site_ = place.id;
   if (saved.identity.address != 0) {
     const auto guard = guard_for(tensor.device());
     const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
     packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
                                  source != nullptr ? &source->kept_ : nullptr);
-    if (guard_->is_active() && !saver.op->runs_once) packed.witness_ = witness_of(place, packed.kept_, tensor, help);
+    if (guard_->is_active() && !saver.op->runs_once) packed.witness_ = witness_of(place, packed.kept_, tensor);
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
+  complete(packed, tensor, saved, *saver.op, source);
+  return packed;
+}
+
+ReservedPack SessionImpl::reserve(const at::Tensor& tensor, const Saver& saver, const std::string* module) {
+  const Place place = place_in(module, saver);
+  slices_.release_recent();
+  const SavedTensor saved = describe(tensor, saver, place, {});
+  Packed packed;
+  packed.note_version(tensor);
   packed.site_ = place.id;
+  const bool has_memory = saved.identity.address != 0;
+  const auto guard = has_memory ? guard_for(tensor.device()) : c10::OptionalDeviceGuard();
+  const Stream stream = has_memory ? current_stream(tensor.device()) : Stream();
+  return {session_.reserve(place.id, saved, stream, torch_memory()), tensor, saver.op, std::move(packed)};
+}
+
+/// There is no witness: a layer that encodes for itself reads the bytes for itself, too.
+Packed SessionImpl::pack(ReservedPack reserved, Written written) {
+  auto& [room, tensor, op, packed] = reserved;
+  const SavedTensor saved = room.tensor();
+  const bool has_memory = saved.identity.address != 0;
+  {
+    const auto guard = has_memory ? guard_for(tensor.device()) : c10::OptionalDeviceGuard();
+    std::optional<ProfileRange> range;
+    if (written == Written::nothing)
+      range.emplace("encode", [&]() -> const std::string& { return reserved.room.site(); });
+    packed.kept_ = session_.keep(std::move(room), written);
+  }
+  if (has_memory && guard_->is_active() && !op->runs_once) guard_->note_saved(tensor.nbytes());
+  complete(packed, tensor, saved, *op, /*source=*/nullptr);
+  return std::move(packed);
+}
+
+/// What it takes to become a tensor again.
+void SessionImpl::complete(Packed& packed, const at::Tensor& tensor, const SavedTensor& saved, const OperatorInfo& op,
+                           const Packed* source) {
   packed.is_input_ = saved.is_input;
   if (packed.kept_.has_segment_bits && !session_.is_trial()) samples->watch(tensor);
   if (packed.kept_.how == Keep::as_is) {
     if (saved.role == Role::activation && !is_dry_ && KeptSlices::is_slice(tensor)) {
       packed.slice_ = slices_.add(tensor);
-      return packed;
+      return;
     }
     // A result would hold its own node, and of an input it is to be known who else holds it.
     packed.as_is_ = tensor.grad_fn() || saved.is_input ? tensor.tensor_data() : tensor;
-    return packed;
+    return;
   }
   if (saved.is_input) packed.input_ = tensor.storage().getWeakStorageImpl();
   const Shape dense = compact(saved.view.shape);
   packed.shape_ = packed.is_derived() ? source->shape_ : tensor.is_complex() ? without_pairs(dense) : dense;
   packed.is_conjugated_ = tensor.is_conj();
-  if (const Shape own = to_shape(tensor); runs_unknown_code(*saver.op) && packed.shape_.strides != own.strides) {
+  if (const Shape own = to_shape(tensor); runs_unknown_code(op) && packed.shape_.strides != own.strides) {
     packed.gapped_ = std::make_shared<const Shape>(own);
   }
   packed.type_ = packed.is_derived() ? source->type_ : tensor.scalar_type();
   packed.device_ = tensor.device();
   record_on_current_stream(tensor.storage());
-  return packed;
 }
 
 }  // namespace actzip::torch

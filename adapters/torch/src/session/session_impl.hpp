@@ -27,8 +27,15 @@ namespace actzip::torch {
 /// What a layer knows beside the tensor; mostly nothing.
 struct PackHelp {
   const Packed* source = nullptr;         ///< see actzip::Session::keep()
-  Encoder* encoder = nullptr;             ///< see actzip::SavedTensor
   const at::Tensor* cast_from = nullptr;  ///< what the layer made the tensor of, if that is a cast
+};
+
+/// A tensor of a layer, and room for its encoding.
+struct ReservedPack {
+  Reservation room;
+  at::Tensor tensor;
+  const OperatorInfo* op;
+  Packed packed;  ///< as far as it is known
 };
 
 /// Whether a rule may name a module. Then modules are watched in every step: one that follows the learned sequence, and
@@ -76,6 +83,9 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   Packed pack_for(const Saver& saver, const at::Tensor& tensor);
   /// The same for a layer, which knows its module and what it saves.
   Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
+  /// The two halves of that, for a layer that may encode the tensor itself: see actzip::Session::reserve().
+  ReservedPack reserve(const at::Tensor& tensor, const Saver& saver, const std::string* module);
+  Packed pack(ReservedPack reserved, Written written);
   /// Where what is saved now is to be tried out; null unless the step is observed.
   [[nodiscard]] std::shared_ptr<NoiseStream> observer(const at::Tensor& tensor);
 
@@ -106,15 +116,17 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
     bool is_in_loss = false;
   };
   Place place_of(const Saver& saver);
+  Place place_in(const std::string* module, const Saver& saver);
   SiteSequence::Save next_save(const Saver& saver);
   bool note_pass();
   Packed pack_recurrent(const std::shared_ptr<RecurrentCall>& call, Saver& saver, const at::Tensor& tensor);
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
-  [[nodiscard]] std::shared_ptr<Witness> witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor,
-                                                    const PackHelp& help);
+  [[nodiscard]] std::shared_ptr<Witness> witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor);
   Packed pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
+  void complete(Packed& packed, const at::Tensor& tensor, const SavedTensor& saved, const OperatorInfo& op,
+                const Packed* source);
 
   actzip::Session session_;  ///< the core's, not the one of torch.hpp
   const std::shared_ptr<GradientGuard> guard_;
