@@ -1,6 +1,7 @@
 """actzip.compile as a program meets it: options, caches, sessions, messages, bytes."""
 
 import copy
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def test_a_cache_hit_still_reports(monkeypatch):
     gradient(model, second, batch)
     assert len(calls) == made
     reports = [forward.session.report() for forward in (first, second)]
-    assert reports[0].sites == reports[1].sites and reports[0].steps == 1
+    sites = [[dataclasses.replace(site, kept_at=None, freed_at=None) for site in report.sites] for report in reports]
+    assert sites[0] == sites[1] and reports[0].steps == 1
     assert {"rotated:4"} <= {site.codec for site in reports[1].sites}
     torch._dynamo.reset()
     gradient(model, actzip.compile(model, bits=4), batch)
