@@ -61,7 +61,7 @@ class ArrivalHook final : public FunctionPostHook {
     try {
       const at::NoGradGuard no_graph;
       const bool is_there = correction_.defined() && input_ < inputs.size() && inputs[input_].defined();
-      if (is_there && !inputs[input_].is_same(sent_)) expected_->arrived = norm_of(inputs[input_] + correction_);
+      if (is_there && !inputs[input_].is_same(sent_)) expected_->set_arrived(norm_of(inputs[input_] + correction_));
     } catch (const std::exception&) {  // memory ran out: it has not arrived
       forget_exception();
     }
@@ -132,8 +132,8 @@ void note_restored(Witness& witness, const at::Tensor& tensor) {
   const at::NoGradGuard no_graph;
   const at::Tensor saved = sample_of(witness.saved);
   witness.restored_at = at::sequence_number::peek();
-  witness.restored = Comparison{Comparison::restored, norm_of(sample_of(tensor) - saved),
-                                std::make_shared<Expected>(Expected{norm_of(saved), {}})};
+  witness.restored =
+      Comparison{Comparison::restored, norm_of(sample_of(tensor) - saved), std::make_shared<Expected>(norm_of(saved))};
 }
 
 Comparisons compare(Node& node, SomeWitnesses witnesses, const Tensors& sent, const Tensors& received) {
@@ -151,7 +151,7 @@ Comparisons compare(Node& node, SomeWitnesses witnesses, const Tensors& sent, co
   const std::int64_t elems = received.empty() || !received[0].defined() ? 0 : received[0].numel();
   for (const Target& target : targets_of(node, sent, *exact, elems)) {
     at::Tensor correction = target.exact - target.sent;
-    const auto expected = std::make_shared<Expected>(Expected{norm_of(target.exact), {}});
+    const auto expected = std::make_shared<Expected>(norm_of(target.exact));
     result.push_back({target.what, norm_of(correction), expected});
     target.edge.function->add_post_hook(
         std::make_unique<ArrivalHook>(expected, target.sent, std::move(correction), target.edge.input_nr));
@@ -162,8 +162,7 @@ Comparisons compare(Node& node, SomeWitnesses witnesses, const Tensors& sent, co
 void append_norms(const Comparisons& comparisons, std::vector<at::Tensor>& norms) {
   for (const Comparison& comparison : comparisons) {
     const Expected& expected = *comparison.expected;
-    norms.insert(norms.end(),
-                 {comparison.difference, expected.own, expected.arrived.defined() ? expected.arrived : expected.own});
+    norms.insert(norms.end(), {comparison.difference, expected.own(), expected.arrived()});
   }
 }
 

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "actzip/session.hpp"
@@ -19,10 +21,28 @@ namespace actzip::torch {
 
 class GradientGuard;
 
-/// How large something should be: norms, on its device.
-struct Expected {
-  at::Tensor own;      ///< of what the node should give, or of what was saved
-  at::Tensor arrived;  ///< of the whole gradient where that goes; not defined before it is there
+/// How large something should be: norms, on its device. One thread's backward may still bring them in while another
+/// thread begins a step, and looks.
+class Expected {
+ public:
+  /// Of what the node should give, or of what was saved.
+  explicit Expected(at::Tensor own) : own_(std::move(own)) {}
+  [[nodiscard]] const at::Tensor& own() const { return own_; }
+
+  /// Of the whole gradient where that goes; the node's own before it is there.
+  void set_arrived(at::Tensor norm) {
+    const std::lock_guard lock(mutex_);
+    arrived_ = std::move(norm);
+  }
+  [[nodiscard]] at::Tensor arrived() const {
+    const std::lock_guard lock(mutex_);
+    return arrived_.defined() ? arrived_ : own_;
+  }
+
+ private:
+  const at::Tensor own_;
+  mutable std::mutex mutex_;
+  at::Tensor arrived_;
 };
 
 /// How far something is off.
