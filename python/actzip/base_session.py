@@ -91,7 +91,7 @@ class BaseSession:
         elif offload == TO_HOST and not self._has_gpu():
             warnings.warn("actzip: offload='host' moves what is kept on a GPU, and there is no GPU here: everything "
                           "stays where it is", stacklevel=4)
-        elif offload and offload != TO_HOST and _native.is_in_memory(offload):
+        elif offload != TO_HOST and _native.is_in_memory(offload):
             warnings.warn(f"actzip: offload={offload!r} lies in memory, so that offloading saves none; give a folder on "
                           "a disk, or 'host' for tensors on a GPU", stacklevel=4)
 

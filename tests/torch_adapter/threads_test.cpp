@@ -136,6 +136,25 @@ class Stress {
   std::deque<Graph> graphs_;
 };
 
+/// Graphs of all threads share the node that gathers a parameter's gradient: hooks would be added while others run it.
+TEST(TorchThreads, GuardsLeaveTheNodesOfParametersAlone) {
+  Network network;
+  std::vector<decltype(::torch::autograd::impl::grad_accumulator({}))> nodes;
+  for (const at::Tensor& parameter : network.parameters())
+    nodes.push_back(::torch::autograd::impl::grad_accumulator(parameter));
+  Session session({.min_elems = 0});
+  const at::Tensor tokens = ::torch::randint(50, {8, 32});
+  for (int i = 0; i < 3; ++i) {
+    at::Tensor loss;
+    {
+      const Scope scope = session.scope();
+      loss = network.forward(tokens);
+    }
+    loss.backward();
+  }
+  for (const auto& node : nodes) EXPECT_TRUE(node->post_hooks().empty());
+}
+
 TEST(TorchThreads, ShareAModelAndSessions) {
   at::set_num_threads(1);
   const char* const text = std::getenv("ACTZIP_STRESS_SECONDS");

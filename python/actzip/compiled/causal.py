@@ -13,7 +13,7 @@ from .nodes import named_arguments, own_name, set_arguments
 from .torch_parts import disable_current_modes
 
 MASKS = ("attn_bias", "attn_mask")
-MOST_ELEMENTS = 2**28
+MOST_BYTES = 2**28  #: of one tensor that is computed for it
 #: What is added to logits that are not to be seen: -inf, the least number of a type, or what torch writes for cuDNN.
 HIDDEN = torch.finfo(torch.float16).min
 
@@ -65,6 +65,13 @@ def _is_causal(mask: Node, length: int) -> bool:
     made_of = _made_of(mask)
     if made_of is None:
         return False
+    try:
+        return _says_causal(mask, made_of, length)
+    except RuntimeError:  # memory ran out, above all: the mask is read as it would be without us
+        return False
+
+
+def _says_causal(mask: Node, made_of: list[Node], length: int) -> bool:
     values: dict[Node, object] = {}
     with disable_current_modes():
         for node in made_of:
@@ -97,4 +104,4 @@ def _is_pure(node: Node) -> bool:
     value = node.meta.get("val")
     return (isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
             and torch.Tag.nondeterministic_seeded not in node.target.tags and isinstance(value, torch.Tensor)
-            and all(isinstance(size, int) for size in value.shape) and value.numel() <= MOST_ELEMENTS)
+            and all(isinstance(size, int) for size in value.shape) and value.nbytes <= MOST_BYTES)

@@ -205,7 +205,7 @@ void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, st
   saved.bytes = before;
   session_.note(id, saved,
                 {.kind = site.kind, .spec = site.spec, .bytes = after, .reason = site.reason, .cause = site.cause});
-  if (after > 0) session_.note_made(id);
+  if (after > 0 && site.kind != SiteKind::encoded) session_.note_made(id);
 }
 
 /// Of what is not encoded: it is kept whole, or not at all.
