@@ -371,7 +371,8 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool near_loss = facts.after_model && (pointwise || is_product(row.use));
   const bool tiny_rows = is_norm(row.use) && facts.row_elems > 0 && facts.row_elems < kTinyRow;
   const bool is_fine = near_loss || tiny_rows || (pointwise && facts.meets_itself);
-  const bool is_summed = facts.meets_parameter && elems >= kBroadcast * facts.meets_elems;
+  const bool is_summed =
+      facts.meets_parameter && facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   CodecSpec spec =
       is_fine ? kFine

@@ -112,6 +112,42 @@ def test_subclasses_pass():
     assert torch.equal(x.grad, 2 * (2 * x.detach()).cos())
 
 
+def jagged_gradients(session=None):
+    """Of a model whose input is nested: rows of different lengths, in a subclass that dispatches to Python."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128),
+                                torch.nn.Linear(128, 64))
+    rows = [torch.randn(length, 64) for length in (3, 50, 17)]
+    with session or torch.enable_grad():
+        inputs = torch.nested.nested_tensor(rows, layout=torch.jagged)
+        loss = torch.nested.to_padded_tensor(model(inputs), 0.0).square().mean()
+    loss.backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("preset", ["exact", "default", "affine:8:nearest"])
+def test_jagged_tensors_pass(preset):
+    expected = jagged_gradients()
+    session = actzip.Session(preset=preset, min_elems=0)
+    for _ in range(3):
+        actual = jagged_gradients(session)
+        for a, e in zip(actual, expected):
+            assert torch.equal(a, e) if preset == "exact" else torch.linalg.norm(a - e) <= 0.1 * torch.linalg.norm(e)
+    assert any(site.reason == "a tensor subclass" for site in session.report().sites)
+    assert session.live_bytes == 0
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_casts_of_nested_tensors_pass():
+    def gradient(session=None):
+        leaf = torch.nested.nested_tensor([torch.ones(3, 64), torch.ones(50, 64)], requires_grad=True)
+        with session or torch.enable_grad():
+            loss = torch.nested.to_padded_tensor(leaf.to(torch.float16).to(torch.float32), 0.0).square().sum()
+        return torch.nested.to_padded_tensor(torch.autograd.grad(loss, leaf)[0], 0.0)
+
+    assert torch.equal(gradient(actzip.Session(preset="exact", min_elems=0)), gradient())
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("preset", ["default", "exact"])
 def test_integers_are_exact(dtype, preset):

@@ -57,6 +57,40 @@ def test_works(name, preset):
         assert float((actual - expected).norm()) < 0.05 * float(expected.norm())
 
 
+@pytest.mark.parametrize("adapt", ["", "layer"])
+def test_a_batched_backward_in_each_step(adapt):
+    """The guard, and what observes a step, must not keep norms that stand for many."""
+    model, batch = make(CNN)
+    parameters = list(model.parameters())
+    directions = torch.randn(3, 8, 10)
+
+    def jacobian(session=None):
+        with session or torch.enable_grad():
+            result = model(batch)
+        return torch.autograd.grad(result, parameters, directions, is_grads_batched=True)
+
+    expected = jacobian()
+    session = actzip.Session(model, adapt=adapt)
+    for _ in range(12):
+        actual = jacobian(session)
+        assert all(torch.isfinite(a).all() for a in actual)
+    cosine = F.cosine_similarity(torch.cat([a.flatten() for a in actual]), torch.cat([e.flatten() for e in expected]), dim=0)
+    assert cosine > 0.9
+    assert session.live_bytes == 0
+
+
+def test_the_guard_looks_at_a_plain_backward_after_a_batched_one():
+    leaf = torch.randn(64, 64, requires_grad=True)
+    session = actzip.Session(rules={"addcdiv.*": "rotated:4"}, min_elems=0)
+    with pytest.warns(UserWarning, match="spoilt a gradient"):
+        for batched in (True, True, False, False):
+            with session:
+                result = torch.addcdiv(leaf * 1, leaf + 1, leaf * 1)
+            ones = torch.ones(3, 64, 64) if batched else torch.ones(64, 64)
+            torch.autograd.grad(result, leaf, ones, is_grads_batched=batched)
+    assert any(site.cause == "guard" for site in session.report().sites)
+
+
 def test_a_hessian_needs_exact_tensors():
     def hessian():
         return torch.autograd.functional.hessian(lambda v: total(v * 2), X[0])

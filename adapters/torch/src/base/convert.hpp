@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
+#include <c10/core/TensorImpl.h>
 
 #include <optional>
 
@@ -30,7 +31,14 @@ inline std::optional<DType> to_dtype(c10::ScalarType type) {
   }
 }
 
-/// Requires a rank of at most kMaxRank.
+/// Whether the tensor holds its sizes itself. A nested tensor, a subclass that dispatches to Python and a traced tensor
+/// do not: they run code of their own when they are asked, or throw.
+inline bool has_plain_sizes(const c10::TensorImpl& tensor) {
+  return !tensor.key_set().has(c10::DispatchKey::Python) && !tensor.is_nested() &&
+         !tensor.has_symbolic_sizes_strides();
+}
+
+/// Requires plain sizes and a rank of at most kMaxRank.
 inline Shape to_shape(const at::Tensor& tensor) {
   Shape shape;
   shape.rank = static_cast<int>(tensor.dim());

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/backward.hpp"
+#include "base/convert.hpp"
 #include "observe/replay.hpp"
 
 namespace actzip::torch {
@@ -25,11 +26,11 @@ using ::torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
 using SomeWitnesses = std::span<const std::shared_ptr<Witness>>;
 
-/// Of a gradient's square. Usual models mostly have less than 0.15, a gradient that is lost has 1.
+/// Noise may make up this part of a gradient's squared norm. Usual models stay below 0.15; a lost gradient has 1.
 constexpr double kMostNoise = 0.9;
-/// A gradient that sums over as many elements may cancel.
+/// A gradient whose elements each sum this many elements may cancel.
 constexpr std::int64_t kSummed = 8;
-/// Of what is restored, so many elements are compared.
+/// Elements compared of a restored tensor.
 constexpr std::int64_t kSample = std::int64_t{1} << 16U;
 
 thread_local SomeWitnesses t_called;
@@ -42,7 +43,7 @@ class Calling {
   ~Calling() { t_called = {}; }
 };
 
-/// Every so many parts of its longest dimension.
+/// Takes equidistant slices along the longest dimension.
 at::Tensor sample_of(const at::Tensor& tensor) {
   if (tensor.numel() <= kSample) return tensor;
   const at::IntArrayRef sizes = tensor.sizes();
@@ -51,8 +52,8 @@ at::Tensor sample_of(const at::Tensor& tensor) {
   return tensor.slice(dimension, 0, *longest, std::min(*longest, (tensor.numel() + kSample - 1) / kSample));
 }
 
-/// Waits for the whole gradient, and corrects it. While it holds what was sent, nobody adds to that in place: if the
-/// same tensor arrives, nothing came from elsewhere, and what is expected of the node alone is all.
+/// Waits for the whole gradient and corrects it. Holding the tensor that was sent keeps autograd from adding to it in
+/// place: if the same tensor arrives, no other node contributed, and the node's own gradient is the whole.
 class ArrivalHook final : public FunctionPostHook {
  public:
   ArrivalHook(std::shared_ptr<Expected> expected, at::Tensor sent, at::Tensor correction, std::uint32_t input)
@@ -60,9 +61,10 @@ class ArrivalHook final : public FunctionPostHook {
   variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
     try {
       const at::NoGradGuard no_graph;
-      const bool is_there = correction_.defined() && input_ < inputs.size() && inputs[input_].defined();
-      if (is_there && !inputs[input_].is_same(sent_)) expected_->set_arrived(norm_of(inputs[input_] + correction_));
-    } catch (const std::exception&) {  // memory ran out: it has not arrived
+      if (has_arrived(inputs) && !inputs[input_].is_same(sent_)) {
+        expected_->set_arrived(norm_of(inputs[input_] + correction_));
+      }
+    } catch (const std::exception&) {  // most likely memory ran out; the node's own gradient stays the measure
       forget_exception();
     }
     correction_.reset();
@@ -71,13 +73,18 @@ class ArrivalHook final : public FunctionPostHook {
   }
 
  private:
+  [[nodiscard]] bool has_arrived(const variable_list& inputs) const {
+    const bool is_there = correction_.defined() && input_ < inputs.size() && inputs[input_].defined();
+    return is_there && !is_in_transform() && has_plain_sizes(*inputs[input_].unsafeGetTensorImpl());
+  }
+
   std::shared_ptr<Expected> expected_;
   at::Tensor sent_;
   at::Tensor correction_;
   std::uint32_t input_;
 };
 
-/// Where gradients of a node go. Several may go to the same place: the factors of a square.
+/// Where a node sends a gradient. It may send several to the same place, as for the factors of a square.
 struct Target {
   Edge edge;
   at::Tensor sent;
@@ -87,7 +94,7 @@ struct Target {
 
 at::Tensor added(const at::Tensor& sum, const at::Tensor& tensor) { return sum.defined() ? sum + tensor : tensor; }
 
-/// What `gradients` bring to that place; not defined if nothing.
+/// The sum of the `gradients` that go to the target; undefined if there are none.
 at::Tensor at_target(const Node& node, const Target& target, const Tensors& gradients) {
   at::Tensor sum;
   for (std::size_t e = 0; e < gradients.size(); ++e) {
@@ -113,8 +120,8 @@ std::vector<Target> targets_of(const Node& node, const Tensors& sent, const Tens
   return targets;
 }
 
-/// A function of somebody's own that makes a graph in its backward runs through that, too: it adds to gradients, and
-/// must not do so twice.
+/// A custom function may build a graph in its backward and run through it. That accumulates gradients, so it must not
+/// happen twice.
 bool can_be_asked_again(const Node& node, const Witness& witness) {
   return can_run_again(node) || witness.restored_at == at::sequence_number::peek();
 }
@@ -153,8 +160,8 @@ Comparisons compare(Node& node, SomeWitnesses witnesses, const Tensors& sent, co
     at::Tensor correction = target.exact - target.sent;
     const auto expected = std::make_shared<Expected>(norm_of(target.exact));
     result.push_back({target.what, norm_of(correction), expected});
-    // Graphs of other threads share a parameter's node, and run it while a hook would be added. So what this node sends
-    // there is all that is expected: a parameter that several nodes read is looked at more strictly.
+    // Graphs of other threads share a parameter's node and may run it while a hook is added. So the node's own gradient
+    // is the measure here, which is stricter for a parameter that several nodes read.
     if (is_parameter(target.edge)) continue;
     target.edge.function->add_post_hook(
         std::make_unique<ArrivalHook>(expected, target.sent, std::move(correction), target.edge.input_nr));

@@ -1,4 +1,4 @@
-// What few bits of a saved tensor do to the gradients of the node that saved it.
+// How compressing a saved tensor changes the gradients of the node that saved it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,15 +21,15 @@ namespace actzip::torch {
 
 class GradientGuard;
 
-/// How large something should be: norms, on its device. One thread's backward may still bring them in while another
-/// thread begins a step, and looks.
+/// How large a gradient or a restored tensor should be: norms, which stay on their device. Thread-safe: one thread's
+/// backward may set the arrived norm while another thread begins a step and reads it.
 class Expected {
  public:
-  /// Of what the node should give, or of what was saved.
+  /// `own` is the norm of the node's exact gradient, or of what was saved.
   explicit Expected(at::Tensor own) : own_(std::move(own)) {}
   [[nodiscard]] const at::Tensor& own() const { return own_; }
 
-  /// Of the whole gradient where that goes; the node's own before it is there.
+  /// The norm of the whole gradient that arrives at the next node; own() until it is known.
   void set_arrived(at::Tensor norm) {
     const std::lock_guard lock(mutex_);
     arrived_ = std::move(norm);
@@ -45,12 +45,12 @@ class Expected {
   at::Tensor arrived_;
 };
 
-/// How far something is off.
+/// How far a tensor is off.
 struct Comparison {
   enum What : std::uint8_t {
-    restored,  ///< what was restored; as far off as nothing at all is too far
-    gradient,  ///< of the node
-    sum,       ///< a gradient that may cancel to nothing, where any noise is large beside it; it has to be finite
+    restored,  ///< the restored tensor; it must be closer than zeros would be
+    gradient,  ///< a gradient of the node
+    sum,       ///< a gradient that may cancel to nothing, where any noise is large beside it; it must be finite
   };
   What what;
   at::Tensor difference;  ///< its norm
@@ -58,36 +58,36 @@ struct Comparison {
 };
 using Comparisons = std::vector<Comparison>;
 
-/// A saved tensor beside what is kept of it, until its node has run.
+/// An exact copy of a saved tensor, held beside its compressed form until its node has run.
 struct Witness {
   SiteId site;
-  bool is_linear = false;         ///< no node runs again for it: noise in it cannot grow
+  bool is_linear = false;         ///< its node need not run again: linear operators do not amplify noise
   std::uint64_t node = 0;         ///< sequence number of the node that saves it
-  std::uint64_t restored_at = 0;  ///< sequence number of the next node when it was restored first
-  at::Tensor saved;               ///< not defined when its node has run
+  std::uint64_t restored_at = 0;  ///< sequence number of the next node when it was first restored
+  at::Tensor saved;               ///< undefined once its node has run
   std::optional<Comparison> restored;
-  std::shared_ptr<void> room;  ///< that `saved` takes in a budget
+  std::shared_ptr<void> room;  ///< what `saved` takes of the budget
   std::shared_ptr<GradientGuard> guard;
 };
 using Witnesses = std::vector<std::shared_ptr<Witness>>;
 
-/// Whether this thread runs a node again that is to restore what was saved.
+/// Whether this thread runs a node again that must be given the exact copy.
 bool is_called(const Witness& witness);
 bool is_any_called();
 
 /// In backward, when `tensor` is restored for its node.
 void note_restored(Witness& witness, const at::Tensor& tensor);
 
-/// In backward, after `node` was given `received` and gave `sent`: what its witnesses have to say. Runs the node again
-/// with all of them. Empty if it cannot.
+/// In backward, after `node` received `received` and returned `sent`: runs the node again with all of its witnesses and
+/// compares. Empty if the node cannot run again.
 Comparisons compare(::torch::autograd::Node& node, std::span<const std::shared_ptr<Witness>> witnesses,
                     const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received);
 
-/// The norms that is_spoilt() asks for, so that somebody fetches those of many nodes from their device at once.
+/// Appends the norms that is_spoilt() needs, so that the caller can fetch those of many nodes at once.
 void append_norms(const Comparisons& comparisons, std::vector<at::Tensor>& norms);
 
-/// Whether few bits spoil a gradient of the node: noise makes up much of it, or it is not finite.
-/// None if nothing can be said, because the exact ones are not finite either.
+/// Whether compression spoils a gradient of the node: much of it is noise, or it is not finite. None if that cannot be
+/// decided because the exact gradients are not finite either.
 std::optional<bool> is_spoilt(const Comparisons& comparisons, std::span<const float> norms);
 
 }  // namespace actzip::torch

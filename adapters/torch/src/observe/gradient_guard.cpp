@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/backward.hpp"
+#include "base/convert.hpp"
 #include "base/memory.hpp"
 #include "observe/replay.hpp"
 
@@ -24,10 +25,10 @@ namespace {
 
 using ::torch::autograd::Node;
 
-/// Witnesses of one step: this much, or this part of what a plain step holds.
+/// The witnesses of one step may take kFewBytes, or 1 / kPartOfHeld of what a plain step holds if that is more.
 constexpr std::size_t kFewBytes = std::size_t{16} << 20U;
 constexpr std::size_t kPartOfHeld = 50;
-/// After so many steps nobody waits for backward any more.
+/// The guard retires after this many steps without a new site or a verdict.
 constexpr int kMostIdleSteps = 100;
 
 bool enters_linearly(Use use) {
@@ -35,7 +36,8 @@ bool enters_linearly(Use use) {
          use == Use::convolution_weight || use == Use::vector_operand;
 }
 
-/// One copy for each device, not one for each number. Modes and transforms in which a step may begin are left out.
+/// Copies once per device rather than once per number. A step may begin inside a mode or a transform, which must not see
+/// these copies.
 std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
   const c10::impl::ExcludeDispatchKeyGuard plainly(c10::DispatchKeySet(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
@@ -49,6 +51,13 @@ std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
     values.insert(values.end(), copied.const_data_ptr<float>(), copied.const_data_ptr<float>() + copied.numel());
   }
   return values;
+}
+
+/// A subclass or a nested tensor may not support the arithmetic of a comparison.
+bool are_plain(const std::vector<at::Tensor>& gradients) {
+  return std::ranges::all_of(gradients, [](const at::Tensor& gradient) {
+    return !gradient.defined() || has_plain_sizes(*gradient.unsafeGetTensorImpl());
+  });
 }
 
 }  // namespace
@@ -65,7 +74,7 @@ void GradientGuard::note_saved(std::size_t bytes) {
   held_ += bytes;
 }
 
-/// A tensor that is too large for any step has one to itself, as soon as it is known how much a step holds.
+/// A tensor larger than the limit gets a step to itself, once a step has shown how much it holds.
 bool GradientGuard::fits_into_step(std::size_t bytes) const {
   const std::size_t most = std::max(kFewBytes, std::max(held_, held_before_) / kPartOfHeld);
   return witnessed_ + bytes <= most || (witnessed_ == 0 && held_before_ != 0);
@@ -105,7 +114,8 @@ void GradientGuard::watch(Node& node, Witnesses witnesses) {
 
 void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::Tensor>& sent,
                          const std::vector<at::Tensor>& received) noexcept {
-  const bool is_plain = !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set();
+  const bool is_plain = !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
+                        are_plain(sent) && are_plain(received);
   try {
     std::erase_if(witnesses, [](const auto& witness) { return !witness->restored; });
     if (is_plain && !witnesses.empty()) {
@@ -114,7 +124,7 @@ void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::
       const std::lock_guard lock(mutex_);
       if (!seen.comparisons.empty()) seen_.push_back(std::move(seen));
     }
-  } catch (const std::exception&) {  // memory ran out, above all
+  } catch (const std::exception&) {  // most likely memory ran out; the sites wait for another step
     forget_exception();
   }
   for (const auto& witness : witnesses) {
@@ -124,7 +134,7 @@ void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::
   }
 }
 
-/// What lies on a device whose stream is captured waits.
+/// Leaves out comparisons on a device whose stream is being captured: reading them would break the capture.
 std::vector<GradientGuard::Seen> GradientGuard::take_seen() {
   const auto waits = [](const Seen& seen) { return is_captured(seen.comparisons[0].difference.device()); };
   const auto waiting = std::ranges::partition(seen_, std::not_fn(waits));

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <utility>
 
+#include "base/convert.hpp"
+
 namespace actzip::torch {
 
 namespace {
@@ -21,8 +23,8 @@ std::uint32_t version_of(const at::Tensor& tensor) {
 
 /// Whether it has memory that can be looked at.
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_inference() &&
-         !tensor.key_set().has(c10::DispatchKey::Python);
+  return has_plain_sizes(*tensor.unsafeGetTensorImpl()) && tensor.layout() == c10::kStrided && tensor.has_storage() &&
+         !tensor.is_inference();
 }
 
 }  // namespace

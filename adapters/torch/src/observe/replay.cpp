@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
@@ -35,7 +36,7 @@ class ListeningHook final : public ::torch::autograd::FunctionPostHook {
   explicit ListeningHook(Hear hear) : hear_(std::move(hear)) {}
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& outputs,
                                      const std::vector<at::Tensor>& inputs) override {
-    hear_(outputs, inputs);
+    if (!is_in_transform()) hear_(outputs, inputs);
     return outputs;
   }
   void compiled_args(::torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
@@ -63,6 +64,12 @@ std::optional<std::vector<at::Tensor>> run_again(Node& node, std::vector<at::Ten
     forget_exception();
     return std::nullopt;
   }
+}
+
+bool is_in_transform() {
+  using c10::impl::tls_is_dispatch_key_included;
+  return tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);  // of torch.autograd.grad
 }
 
 void listen_to(Node& node, Hear hear) { node.add_post_hook(std::make_unique<ListeningHook>(std::move(hear))); }

@@ -22,7 +22,11 @@ std::optional<std::vector<at::Tensor>> run_again(::torch::autograd::Node& node, 
 /// Called with what a node sent and what it received.
 using Hear = std::function<void(const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received)>;
 
-/// Calls `hear` each time the node has run. Compiled autograd is refused.
+/// Whether a transform of torch.func runs on this thread, or a backward with is_grads_batched=True. A tensor there may
+/// stand for a batch of tensors, and its norm cannot be read.
+bool is_in_transform();
+
+/// Calls `hear` each time the node has run outside of transforms. Refuses compiled autograd.
 void listen_to(::torch::autograd::Node& node, Hear hear);
 
 /// Its length, in f32, on its device.

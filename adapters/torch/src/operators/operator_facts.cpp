@@ -8,18 +8,29 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/convert.hpp"
+
 namespace actzip::torch::facts {
 
 namespace {
 
-std::int64_t size_along(const c10::TensorImpl* tensor, double dimension) {
+/// The tensor at `position`, if it is safe to ask for its sizes; null otherwise.
+const c10::TensorImpl* sized(const Call& call, int position) {
+  const c10::TensorImpl* const tensor = call.tensor(position);
+  return tensor != nullptr && has_plain_sizes(*tensor) ? tensor : nullptr;
+}
+
+/// 0 if the size is not known.
+std::int64_t size_along(const Call& call, int position, double dimension) {
+  const c10::TensorImpl* const tensor = sized(call, position);
   if (tensor == nullptr || tensor->dim() == 0) return 0;
   const auto d = static_cast<std::int64_t>(dimension);
   return tensor->size(d < 0 ? d + tensor->dim() : d);
 }
 
-/// Elements of the input's last `dimensions` dimensions: what a pooling index counts.
-std::int64_t window(const c10::TensorImpl* input, int dimensions) {
+/// Elements of the input's last `dimensions` dimensions: what a pooling index counts. 0 if they are not known.
+std::int64_t window(const Call& call, int dimensions) {
+  const c10::TensorImpl* const input = sized(call, 0);
   if (input == nullptr || input->dim() < dimensions) return 0;
   std::int64_t elems = 1;
   for (std::int64_t d = input->dim() - dimensions; d < input->dim(); ++d) elems *= input->size(d);
@@ -100,36 +111,36 @@ void dropout_factor(const Call& /*call*/, const Call* outer, SlotCode /*slot*/, 
 }
 
 void other_factor(const Call& call, const Call* /*outer*/, SlotCode slot, OperatorFacts& facts) {
-  const c10::TensorImpl* const other = slot.value == 0 || slot.value == 1 ? call.tensor(1 - slot.value) : nullptr;
+  const c10::TensorImpl* const other = slot.value == 0 || slot.value == 1 ? sized(call, 1 - slot.value) : nullptr;
   if (other != nullptr) facts.meets_elems = other->numel();
   facts.meets_itself = other != nullptr && call.tensor(0) == call.tensor(1);
   // A factor for each row, as norms that are written by hand have it: small rows are to be made large.
-  if (size_along(other, -1) == 1) facts.row_elems = size_along(call.tensor(slot.value), -1);
+  if (other != nullptr && size_along(call, 1 - slot.value, -1) == 1) facts.row_elems = size_along(call, slot.value, -1);
   facts.meets_parameter = call.parameter != nullptr;
 }
 
 void exponent(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.exponent = static_cast<float>(call.numbers[1]);
-  facts.row_elems = size_along(call.tensor(0), -1);  // its mean over rows may be what they are divided by
+  facts.row_elems = size_along(call, 0, -1);  // its mean over rows may be what they are divided by
 }
 
 void row_width(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  facts.row_elems = size_along(call.tensor(0), -1);
+  facts.row_elems = size_along(call, 0, -1);
 }
 
 void row_along_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  const c10::TensorImpl* const input = call.tensor(0);
+  const c10::TensorImpl* const input = sized(call, 0);
   const auto dimension = static_cast<std::int64_t>(call.numbers[1]);
   const bool is_last = input != nullptr && (dimension == -1 || dimension + 1 == input->dim());
-  if (is_last) facts.row_elems = size_along(input, -1);
+  if (is_last) facts.row_elems = size_along(call, 0, -1);
 }
 
 void operand_width(const Call& call, const Call* /*outer*/, SlotCode slot, OperatorFacts& facts) {
-  facts.row_elems = size_along(call.tensor(slot.value), -1);
+  facts.row_elems = size_along(call, slot.value, -1);
 }
 
 void channel_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  const c10::TensorImpl* const input = call.tensor(0);
+  const c10::TensorImpl* const input = sized(call, 0);
   const std::int64_t channels = input != nullptr && input->dim() > 1 ? input->size(1) : 0;
   facts.row_elems = channels > 0 ? input->numel() / channels : 0;
 }
@@ -145,7 +156,7 @@ void three_limits(const Call& /*call*/, const Call* /*outer*/, SlotCode /*slot*/
 }
 
 void rows_of_table(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  facts.index_bound = size_along(call.tensor(0), 0);
+  facts.index_bound = size_along(call, 0, 0);
 }
 
 void rows_of_bags(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts) {
@@ -153,22 +164,22 @@ void rows_of_bags(const Call& call, const Call* outer, SlotCode slot, OperatorFa
 }
 
 void size_along_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  facts.index_bound = size_along(call.tensor(0), call.numbers[1]);
+  facts.index_bound = size_along(call, 0, call.numbers[1]);
 }
 
 void any_dimension(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  const c10::TensorImpl* const tensor = call.tensor(0);
+  const c10::TensorImpl* const tensor = sized(call, 0);
   for (std::int64_t d = 0; tensor != nullptr && d < tensor->dim(); ++d) {
     facts.index_bound = std::max(facts.index_bound, tensor->size(d));
   }
 }
 
 void plane_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  facts.index_bound = window(call.tensor(0), 2);
+  facts.index_bound = window(call, 2);
 }
 
 void volume_elems(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
-  facts.index_bound = window(call.tensor(0), 3);
+  facts.index_bound = window(call, 3);
 }
 
 }  // namespace actzip::torch::facts

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/convert.hpp"
 #include "operators/operator_table.hpp"
 
 namespace actzip::torch {
@@ -51,9 +52,7 @@ class LeafWalk {
     constexpr int kMaxDepth = 6;
     if (++visited_ > kMaxNodes || depth > kMaxDepth) return false;
     if (const at::Tensor* const leaf = leaf_of(node)) {
-      if (leaf->numel() > largest_parameter_ && leaf->has_storage() &&
-          registry_.holds(leaf->storage().unsafeGetStorageImpl()))
-        largest_parameter_ = leaf->numel();
+      if (leaf->has_storage() && registry_.holds(leaf->storage().unsafeGetStorageImpl())) note_parameter(*leaf);
       return true;
     }
     if (!keeps_parameters(passed_on_by(node))) return false;
@@ -64,6 +63,11 @@ class LeafWalk {
       constants_ = constants_ || !edge.is_valid();
     }
     return any;
+  }
+
+  void note_parameter(const at::Tensor& leaf) {
+    const bool is_sized = has_plain_sizes(*leaf.unsafeGetTensorImpl());
+    if (is_sized) largest_parameter_ = std::max(largest_parameter_, leaf.numel());
   }
 
   const ParameterRegistry& registry_;

@@ -14,15 +14,16 @@ namespace actzip::torch {
 
 namespace {
 
-/// Why no codec can take this kind of tensor; empty if one can.
+/// Tensors that stand for others.
+constexpr c10::DispatchKeySet kWrappers(
+    {c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched});
+
+/// Why no codec supports this kind of tensor; empty if one does.
 std::string_view unsupported_reason(const at::Tensor& tensor, Use use) {
   const auto keys = tensor.key_set();
   if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
   if (tensor.layout() != c10::kStrided || tensor.is_nested()) return "not a dense tensor";
-  if (!tensor.has_storage() ||
-      keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched}))) {
-    return "without memory of its own";
-  }
+  if (!tensor.has_storage() || keys.has_any(kWrappers)) return "without memory of its own";
   if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) return "neither on the CPU nor on CUDA";
   const bool is_complex = part_dtype(tensor.scalar_type()).has_value();
   if (!is_complex && !to_dtype(tensor.scalar_type())) return "of a type that no codec takes";
@@ -32,8 +33,8 @@ std::string_view unsupported_reason(const at::Tensor& tensor, Use use) {
   return "";
 }
 
-/// Casts are copies, so their values stay whatever becomes of the source: two are the same only if nobody can have
-/// written into the source between them, nor into one of them since. That is known while somebody listens.
+/// Two casts of the same source are equal only if nothing wrote into the source between them, nor into either of them
+/// since. That is known only while a scope is open, since the log of writes is kept by its callbacks.
 CastSource cast_source(const at::Tensor& tensor, const at::Tensor* cast_from) {
   MemoryLog* const log = memory_log();
   if (log == nullptr || memory_version(tensor) != 0) return {};
@@ -42,21 +43,26 @@ CastSource cast_source(const at::Tensor& tensor, const at::Tensor* cast_from) {
   return {node ? log->casts_by(*node) : 0, tensor.storage_offset()};
 }
 
-/// Whether it lies in memory that can be told from other memory, whatever its type.
+/// Whether its memory can be identified, whatever its type.
 bool is_plain_memory(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && !tensor.is_nested() && tensor.has_storage() &&
-         !tensor.key_set().has_any(c10::DispatchKeySet(
-             {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched})) &&
+  return has_plain_sizes(*tensor.unsafeGetTensorImpl()) && tensor.layout() == c10::kStrided && tensor.has_storage() &&
+         !tensor.key_set().has_any(kWrappers) &&
          (tensor.device().is_cpu() || tensor.device().is_cuda()) && tensor.dim() <= kMaxRank;
 }
 
-/// No gradient goes through it: a batch, its labels, a mask. Inside of a function nothing has a graph, but for views.
+/// 0 if it has no storage, or if it is not safe to ask for its sizes.
+std::size_t bytes_of(const at::Tensor& tensor) {
+  const bool is_known = tensor.has_storage() && has_plain_sizes(*tensor.unsafeGetTensorImpl());
+  return is_known ? static_cast<std::size_t>(tensor.numel()) * tensor.element_size() : 0;
+}
+
+/// Whether no gradient flows through it: a batch, its labels, a mask. Inside a custom function only views have a graph.
 bool is_input(const at::Tensor& tensor) {
   if (tensor.requires_grad()) return false;
   return !tensor.is_view() || !tensor._base().requires_grad();
 }
 
-/// What sharing knows it by.
+/// Fills in what identifies the tensor's memory, by which saves are shared.
 void describe_memory(const at::Tensor& tensor, SavedTensor& saved) {
   saved.view.shape = to_shape(tensor);
   saved.view.data = tensor.const_data_ptr();
@@ -65,7 +71,7 @@ void describe_memory(const at::Tensor& tensor, SavedTensor& saved) {
   saved.version = memory_version(tensor);
 }
 
-/// Whatever is known of elements holds for pairs of them.
+/// Describes complex elements as pairs of real ones; counts of elements double.
 void describe_pairs(SavedTensor& saved, DType part) {
   saved.view.dtype = part;
   saved.view.shape = with_pairs(saved.view.shape);
@@ -73,18 +79,19 @@ void describe_pairs(SavedTensor& saved, DType part) {
   saved.facts.meets_elems *= 2;
 }
 
-/// On the CPU, torch's loops stop the gradient at a NaN in a whole vector, and let it pass at one behind the last.
+/// Whether the gradient at a NaN depends on its place: on the CPU, torch's vectorised loop stops it and the scalar loop
+/// for the remainder lets it pass.
 bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
   return tensor.is_cpu() && op.row != nullptr && op.row->is_torn_at_nan;
 }
 
-/// Its indices may be negative, or nothing but themselves says how large they are.
+/// Whether only the values of the indices tell their bound.
 bool is_bound_by_values(const OperatorInfo& op, const SavedTensor& saved) {
   const bool is_index = saved.view.dtype == DType::i64 || saved.view.dtype == DType::i32;
   return is_index && op.row != nullptr && op.row->bound_by_values && saved.facts.index_bound == 0;
 }
 
-/// The least bound that takes no more bits; 0 if one is negative. A GPU would have to be waited for: 0.
+/// The bound, rounded up to a power of two; 0 if an index is negative. Also 0 on a GPU, where reading it would wait.
 std::int64_t bound_of(const at::Tensor& indices) {
   if (!indices.is_cpu() || indices.numel() == 0) return 0;
   const at::NoGradGuard no_graph;
@@ -111,7 +118,7 @@ SavedTensor SessionImpl::describe(const at::Tensor& tensor, const Saver& saver, 
   saved.role_reason = unsupported_reason(tensor, place.group->use);
   if (!saved.role_reason.empty()) {
     saved.role = Role::unsupported;
-    if (tensor.has_storage()) saved.bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
+    saved.bytes = bytes_of(tensor);
     if (is_plain_memory(tensor)) describe_memory(tensor, saved);
     return saved;
   }

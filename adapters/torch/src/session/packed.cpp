@@ -64,7 +64,8 @@ void Packed::check_version() const {
               version_, " instead.");
 }
 
-/// Each of those that share what is kept as it is holds the storage once, and so does a witness.
+/// Of the storage's references, the saves that share this blob and a witness account for `own`; more mean that the
+/// program still holds the input.
 void Packed::note_holder() const {
   if (!is_input_ || !kept_.blob || slice_) return;
   const bool is_witnessed = witness_ && witness_->saved.defined();
@@ -89,9 +90,9 @@ at::Tensor Packed::unpack_as_tried() const {
   return tensor;
 }
 
-/// Noise of different origin is taken to pass through a node alike, so each is as strong as the one that is kept
-/// anyway: then what counts most says how it passes. What is kept exactly still has some, or nobody would know what is
-/// below.
+/// Noise from different sites is assumed to pass through a node alike, so each gets the strength of the noise that the
+/// site adds anyway: the site that matters most then decides how noise passes. A site that is kept exactly still gets a
+/// little, since the sites below it could not be judged otherwise.
 std::optional<TriedSave> Packed::tried() const {
   constexpr double kLeast = 0x1p-14;
   if (!kept_.trial) return std::nullopt;
@@ -99,8 +100,8 @@ std::optional<TriedSave> Packed::tried() const {
   return TriedSave{site_, trial.error, std::sqrt(std::max(trial.kept_error / trial.error, kLeast))};
 }
 
-/// Whoever differentiates a gradient again differentiates what few bits made of it: their error would enter the loss
-/// itself, and no step would average it out.
+/// Differentiating a gradient again would differentiate the compressed values: their error would enter the loss itself,
+/// and no number of steps would average it out.
 void Packed::check_differentiated_once() const {
   const bool again =
       at::GradMode::is_enabled() && is_in_backward() && ::torch::autograd::get_current_graph_task_keep_graph();
@@ -123,7 +124,7 @@ at::Tensor Packed::restored() const {
 
 at::Tensor Packed::restored_dense() const {
   const auto guard = guard_for(device_);
-  // Real memory, never written: a kernel that only looks at the shape may still copy it.
+  // Allocated but never written: a kernel that needs only the shape may still read it.
   if (kept_.how == Keep::shape_only) return empty_restored();
   check_differentiated_once();
   const ProfileRange range("decode", [&]() -> const std::string& { return *kept_.site; });

@@ -142,7 +142,9 @@ bool SessionImpl::take_observation() {
   const std::lock_guard lock(mutex_);
   if (!stream_ || open_steps_ > 0) return false;
   if (stream_->has_failed()) {
-    TORCH_WARN("actzip: memory ran out while a step was observed; bits stay as they are until the next one is");
+    TORCH_WARN(
+        "actzip: a step could not be observed, most likely because memory ran out; every site keeps its bits until one "
+        "can");
     stream_.reset();
     session_.skip_observation();
     return false;
