@@ -116,7 +116,7 @@ struct OffloadReport {
   std::uint64_t fetches = 0;      ///< fetches of bytes that were put away
   std::uint64_t waits = 0;        ///< fetches that had to start a copy, or to wait for the disk
   std::uint64_t host_waits = 0;   ///< how often forward waited for a device
-  std::size_t pinned_bytes = 0;   ///< host memory that the session occupies now
+  std::size_t pinned_bytes = 0;   ///< pinned host memory that the session occupies now
 };
 
 struct Report {
