@@ -16,7 +16,7 @@ namespace actzip {
 
 enum class Activation : std::uint8_t {
   gelu,       ///< x * Phi(x)
-  gelu_tanh,  ///< its approximation by tanh
+  gelu_tanh,  ///< gelu, approximated by tanh
   silu,       ///< x * sigmoid(x)
 };
 

@@ -8,7 +8,7 @@
 namespace actzip {
 
 enum class ErrorCode : int {
-  invalid_spec = 1,         ///< a codec description that cannot be parsed, or a field out of its range
+  invalid_spec = 1,         ///< a codec description that cannot be parsed, or an option or field out of its range
   unsupported_dtype = 2,    ///< the codec does not encode or decode this element type
   invalid_view = 3,         ///< shape or strides that no codec supports
   invalid_segments = 4,     ///< the elements do not divide into that many equal segments
@@ -19,8 +19,8 @@ enum class ErrorCode : int {
   cuda_failure = 9,         ///< the CUDA runtime refused a launch or a copy
   index_out_of_bound = 10,  ///< an index outside the bound that the operator's arguments state
   invalid_plan = 11,        ///< an item, a choice or a budget of a plan that is out of range
-  budget_too_small = 12,    ///< even the cheapest choices of a plan exceed its budget
-  invalid_state = 13,       ///< a text that is not a saved state of a session
+  budget_too_small = 12,    ///< the cheapest choices of a plan, or the fewest bits of a step, exceed the budget
+  invalid_state = 13,       ///< a saved state that cannot be loaded, or a saved tensor that cannot be restored any more
   invalid_model = 14,       ///< no network of that name, or one of its sizes is missing or out of range
   invalid_weights = 15,     ///< a file of weights that cannot be read or written, or does not fit the network
   invalid_scope = 16,       ///< leaving a scope that was not the last one entered on its thread

@@ -386,7 +386,7 @@ class Session {
   /// Returns a sentence that the user should read, once; usually empty.
   [[nodiscard]] std::string take_notice();
 
-  /// What the last step kept.
+  /// Returns what the last step kept, and why.
   [[nodiscard]] Report report() const;
 
   /// Encoded bytes that currently wait for backward.

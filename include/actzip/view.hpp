@@ -46,7 +46,7 @@ struct BasicTensorView {
   template <class Other>
     requires(!std::is_same_v<Other, Pointer> && std::is_convertible_v<Other, Pointer>)
   BasicTensorView(
-      const BasicTensorView<Other>& other)  // NOLINT(google-explicit-constructor): a view to write reads too
+      const BasicTensorView<Other>& other)  // NOLINT(google-explicit-constructor): a writable view can be read
       : BasicTensorView(other.data, other.dtype, other.shape, other.device) {}
 };
 

@@ -80,7 +80,7 @@ constinit const std::array<PolicyRow, kUses> kRows = {
               "result of an exponential, a root or a norm"},
     PolicyRow{Use::loss_operand, Treatment::codec_if_large, kHalf, "a loss compares it with its target"},
     PolicyRow{Use::comparison, Treatment::as_is, {}, "its gradient compares values"},
-    // Near a pole, or at the end of a domain, no rounding is small.
+    // Near a pole, or at the end of a domain, no rounding error is small.
     PolicyRow{Use::pole, Treatment::as_is, {}, "its gradient has a pole"},
     PolicyRow{Use::solver, Treatment::as_is, {}, "its gradient solves with it"},
     PolicyRow{Use::position, Treatment::as_is, {}, "positions in an image"},

@@ -30,7 +30,7 @@ struct ShareKeys {
   ElementPlaces places;
 
   std::uintptr_t storage = 0;  ///< 0: no key
-  const void* data = nullptr;  ///< the first element
+  const void* data = nullptr;  ///< address of the first element
   CastSource source;           ///< no key if it has no number
   Guard storage_guard;
 };

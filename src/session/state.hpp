@@ -55,7 +55,7 @@ struct Site {
   std::string name;
   SiteId id;
   Use use = Use::unknown;
-  const PolicyRow* row = nullptr;  ///< null in a loaded site, until its adapter asks for it
+  const PolicyRow* row = nullptr;  ///< in a loaded site the row of Use::unknown, until its adapter names the use
 
   /// When its memory was kept and freed, in seconds of State::now(). If freed_at is less than kept_at, it is not freed
   /// yet.

@@ -136,7 +136,8 @@ Arena::Range* Arena::best_in(std::size_t list, std::size_t bytes) const {
 /// Adds a block for `bytes` and returns it as a free range.
 Arena::Range* Arena::add_block(std::size_t bytes, Blocks& leaving) {
   const std::size_t size = std::max(bytes, block_bytes_);
-  // Sizes that change from step to step leave blocks behind that fit nothing. A quarter above the peak is kept.
+  // Sizes that change from step to step leave behind blocks that fit nothing, so keep no more than a quarter above the
+  // peak.
   const std::size_t peak = std::max(recent_peak_, stats_.used_bytes + bytes);
   keep_within(peak + peak / 4, size, leaving);
   Blocks made(1);

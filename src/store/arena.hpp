@@ -51,7 +51,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   struct Release;
   using Blocks = std::list<Block>;
 
-  // Free ranges lie in lists by size: one for each number of units below 32, above that 32 for each power of two.
+  // Free ranges are in lists by size: one list for each number of units below 32, and above that 32 lists for each
+  // power of two.
   static constexpr std::size_t kLists = std::size_t{32} * 54;
 
   Arena(std::shared_ptr<BlockSource> source, std::size_t block_bytes);
