@@ -347,8 +347,8 @@ class Session {
   void note_part(SiteId site, StepPart part);
   [[nodiscard]] StepPart part_of(SiteId site) const;
 
-  /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until a step was
-  /// observed or skip_observation() was called.
+  /// Whether the step that has begun should be observed, so that learn() can be called. Stays true until learn() has
+  /// made a plan or skip_observation() was called.
   [[nodiscard]] bool wants_observation() const;
 
   /// Marks the step that has begun as observed: what devices report about its samples is kept for learn().
