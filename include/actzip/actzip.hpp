@@ -1,4 +1,4 @@
-// Everything: activation codecs for training, on CPU and CUDA. Start with codec.hpp, or session.hpp.
+// Includes every public header: activation codecs for training, on CPU and CUDA. Start with codec.hpp or session.hpp.
 #pragma once
 
 #include "actzip/activation.hpp"    // IWYU pragma: export

@@ -1,12 +1,14 @@
-// Batch norm whose input is encoded while it is normalised, and decoded while its gradient is made: fewer passes over
-// memory than plain training takes, where encode() and decode() beside it would take more.
+// Batch norm that encodes its input in the pass that normalises it, and decodes it in the pass that computes the
+// gradient: fewer passes over memory than plain training takes, where separate encode() and decode() calls would take
+// more.
 //
-// Tensors are rows of channels, dense, channels side by side: images in channels-last order, or a matrix. Everything
-// lies on the stream's device; nothing is allocated, nothing waits.
+// Tensors are dense rows of channels, with the channels next to each other: images in channels-last order, or a matrix.
+// Everything lies on the stream's device. The functions allocate nothing and do not synchronise.
 //
-// What is encoded here are normal values, (x - mean) / deviation, rounded to their type: a code spreads its error
-// evenly over the channels of a group, and so none of them has more of it than its size bears. The bytes are those that
-// encode() makes of the normal values with the same seed. Backward also takes what encode() made of the input itself.
+// The encoded values are normalised: (x - mean) / deviation, rounded to their type. A code spreads its error evenly
+// over the channels of a group, so all channels should have the same size: none then gets more error than it can bear.
+// The bytes are those that encode() makes of the normalised values with the same seed. batch_norm_backward() also
+// accepts what encode() made of the input itself.
 #pragma once
 
 #include <cstddef>
@@ -27,11 +29,11 @@ struct ChannelRows {
   [[nodiscard]] std::int64_t elems() const noexcept { return rows * channels; }
 };
 
-/// Whether the functions below take these. They are for `rotated` in groups of 256 without a mask plane, for multiples
-/// of 8 channels up to 32,768, for less than 2^32 elements of f32, f16 or bf16, and for CUDA.
+/// Whether the functions below support these arguments: `rotated` in groups of 256 without a mask plane, a multiple of
+/// 8 channels up to 32,768, less than 2^32 elements of f32, f16 or bf16, on CUDA.
 bool can_fuse_batch_norm(const CodecSpec& spec, const ChannelRows& shape, Device device);
 
-/// What a batch norm does to its channels: `channels` f32 numbers each, from multiples of 16 on.
+/// What a batch norm does to its channels: `channels` f32 numbers each. Each pointer is a multiple of 16.
 struct Normalization {
   const float* weight = nullptr;
   const float* bias = nullptr;
@@ -39,12 +41,12 @@ struct Normalization {
   const float* inverse_deviation = nullptr;
 
   Normalization() = default;
-  /// 4 * channels numbers as measure_batch() writes them, which the caller keeps as long as the encoding.
+  /// Points into the 4 * channels numbers that measure_batch() writes. The caller keeps them as long as the encoding.
   Normalization(const float* data, std::int64_t channels)
       : weight(data), bias(data + channels), mean(data + 2 * channels), inverse_deviation(data + 3 * channels) {}
 };
 
-/// `channels` f32 numbers each, on the device; any may be null.
+/// Parameters and running statistics: `channels` f32 numbers each, on the device; any pointer may be null.
 struct BatchNormParameters {
   const float* weight = nullptr;
   const float* bias = nullptr;
@@ -54,35 +56,37 @@ struct BatchNormParameters {
   float epsilon = 0.0F;
 };
 
-/// What measure_batch() and batch_norm_backward() need. The memory is a multiple of 16.
+/// Size of the workspace of measure_batch() and batch_norm_backward(), which starts at a multiple of 16.
 std::size_t batch_norm_workspace_bytes(const ChannelRows& shape);
 
-/// Mean and variance of the channels of x: writes the numbers of a Normalization to `norm`, and brings the running
-/// statistics up to date. Sums over rows are made in an order that the shape alone decides: the same numbers every
-/// time. Throws Error(invalid_spec) where can_fuse_batch_norm() says no.
+/// Computes mean and variance of the channels of x, writes the numbers of a Normalization to `norm`, and updates the
+/// running statistics. The order in which rows are summed depends on the shape alone, so results are reproducible.
+/// Throws Error(invalid_spec) where can_fuse_batch_norm() returns false.
 void measure_batch(const CodecSpec& spec, const ChannelRows& shape, const void* x,
                    const BatchNormParameters& parameters, float* norm, ByteSpan workspace, const Stream& stream);
 
-/// Bytes of one bit an element, as the codec `mask` keeps them.
+/// Bytes of one bit per element, as the codec `mask` stores them.
 std::size_t sign_plane_bytes(const ChannelRows& shape);
 
-/// y = (x - mean) / deviation * weight + bias, and the encoding of the normal values in `dst`, of encoded_bytes(). If
-/// `positive` is not null it becomes the plane of y > 0, of sign_plane_bytes(). x and y may be the same. Throws Error
-/// as encode() does, and Error(invalid_spec) where can_fuse_batch_norm() says no.
+/// Writes y = (x - mean) / deviation * weight + bias, and the encoding of the normalised values into `dst`, of
+/// encoded_bytes(). If `positive` is not null, it receives the plane of y > 0, of sign_plane_bytes(). x and y may be
+/// the same memory. Throws Error as encode() does, and Error(invalid_spec) where can_fuse_batch_norm() returns false.
 void encode_normalized(const CodecSpec& spec, const ChannelRows& shape, const void* x, const Normalization& norm,
                        void* y, ByteSpan dst, std::byte* positive, Seed seed, const Stream& stream);
 
-/// y again, from the encoding; 0 where a bit of `positive` is 0, if it is not null: what a ReLU behind it gave.
+/// Writes y again, computed from the encoding. If `positive` is not null, y is 0 where its bit is 0: the result of a
+/// ReLU behind the norm. Throws Error as decode() does, and Error(invalid_spec) where can_fuse_batch_norm() returns
+/// false.
 void decode_normalized(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, const Normalization& norm,
                        void* y, const std::byte* positive, Seed seed, const Stream& stream);
 
-/// What the bytes stand for.
+/// Which values the bytes encode.
 enum class NormValues : std::uint8_t {
   normal,  ///< (x - mean) / deviation, as encode_normalized() makes them
-  input,   ///< x, as encode() makes them of the input
+  input,   ///< x itself, as encode() makes them of the input
 };
 
-/// The gradients of a batch norm; y_gradient counts only where `positive` has a bit, if it is not null.
+/// The gradients of a batch norm. If `positive` is not null, y_gradient counts only where its bit is 1.
 struct BatchNormGradients {
   const void* y = nullptr;
   void* x = nullptr;
@@ -90,8 +94,8 @@ struct BatchNormGradients {
   float* bias = nullptr;    ///< the same
 };
 
-/// Fills the gradients of x, weight and bias; the same numbers every time. Of `norm` the bias is not looked at, and a
-/// weight that is null counts as 1.
+/// Writes the gradients of x, weight and bias, with reproducible results. Ignores norm.bias; a null norm.weight counts
+/// as 1. Throws as decode_normalized() does.
 void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstByteSpan src, NormValues values,
                          const Normalization& norm, const BatchNormGradients& gradients, const std::byte* positive,
                          ByteSpan workspace, Seed seed, const Stream& stream);

@@ -1,4 +1,4 @@
-// How much memory may be held between forward and backward.
+// How much memory a session may hold between forward and backward.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,14 @@ struct HeldShare {
   double value = 1.0;
 };
 
-/// What the device has left once gradients and the optimizer's state exist, less a part for the operators' own buffers.
+/// What the device has left once gradients and the optimizer's state exist, less a reserve for the operators' own
+/// buffers.
 struct WhatIsLeft {};
 
 using MemoryBudget = std::variant<HeldBytes, HeldShare, WhatIsLeft>;
 
-/// Reads bytes ("4GiB", "500 MB", "1073741824"), a share ("0.25", "25%") or "auto"; nothing is no budget. A number
-/// without a unit is a share up to 1, and bytes above. Throws Error(invalid_spec) naming what is allowed.
+/// Parses bytes ("4GiB", "500 MB", "1073741824"), a share ("0.25", "25%") or "auto". An empty text is no budget. A
+/// number without a unit is a share up to 1, and bytes above. Throws Error(invalid_spec), which names what is allowed.
 std::optional<MemoryBudget> parse_budget(std::string_view text);
 
 }  // namespace actzip

@@ -1,5 +1,5 @@
-// The spec of `dual` for a tensor: codecs see a run of elements, and this one has to know the maps in it. And where its
-// two parts stand in the bytes.
+// Makes the spec of `dual` for a tensor, and says where the codec's two parts lie in the bytes. Codecs see a run of
+// elements, but `dual` has to know the maps in it.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,22 @@
 
 namespace actzip {
 
-/// `parameters` with size and channels of `shape`, which is N,C,L or N,C,H,W or N,C,D,H,W with the dimensions in this
-/// order or with C last in memory, dense or not. None if it has no extent behind N and C, so that every average would
-/// be of one element; if dimensions lie in another order; if some are expanded; or for other ranks.
+/// Returns `parameters` with the size and channels of `shape`, which is N,C,L or N,C,H,W or N,C,D,H,W with the
+/// dimensions in this order or with C last in memory, dense or not. Returns nothing for other ranks; if the shape has
+/// no extent behind N and C, since every average would cover one element; if the dimensions lie in another order; or if
+/// some are expanded.
 std::optional<Dual> dual_spec(const Dual& parameters, const Shape& shape);
 
-/// Bytes that the parts of an encoding take, in their order. It begins with the statistics, the averages follow at
-/// once; before the codes and after them there is padding.
+/// Bytes of the parts of an encoding, in their order. The statistics come first, and the averages follow immediately;
+/// there is padding before the codes and after them.
 struct DualBytes {
-  std::size_t statistics = 0;  ///< min and step of every map, of the high part
+  std::size_t statistics = 0;  ///< min and step of every map, for the high part
   std::size_t averages = 0;    ///< the low part
-  std::size_t codes = 0;       ///< the high part's
+  std::size_t codes = 0;       ///< of the high part
 };
 
-/// Of `elems` elements. Where its statistics are all 0, an encoding decodes to the low part alone: every element to the
-/// average of its block. Throws Error as encoded_bytes() does.
+/// Returns the sizes for `elems` elements. If its statistics are all 0, an encoding decodes to the low part alone:
+/// every element to the average of its block. Throws Error as encoded_bytes() does.
 DualBytes dual_bytes(const Dual& spec, std::int64_t elems);
 
 }  // namespace actzip

@@ -1,5 +1,5 @@
-// The levels of ActNN and GACT, as presets of a session: SessionOptions{.preset = "actnn:L3"}. docs/levels.md says what
-// each was there and is here.
+// The levels of ActNN and GACT as presets of a session: SessionOptions{.preset = "actnn:L3"}. docs/levels.md says what
+// each one means in the original and here.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@ namespace actzip {
 
 /// Which operators a level compresses; masks, indices and shapes are small in all of them.
 enum class LevelReach : std::uint8_t {
-  nothing,     ///< values stay as they are
+  nothing,     ///< no values
   layers,      ///< inputs of convolutions and linear layers
-  everything,  ///< whatever the policy has a row for
+  everything,  ///< everything that the policy has a row for
 };
 
 struct Level {
-  std::string_view name;     ///< as a preset: "actnn:L3"
-  std::string_view runs_as;  ///< itself, or what it is where nothing moves bytes
-  bool to_host = false;      ///< what it keeps goes to host memory, if SessionOptions::offload says where
+  std::string_view name;     ///< the preset: "actnn:L3"
+  std::string_view runs_as;  ///< the level itself, or the one that runs where nothing moves bytes
+  bool to_host = false;      ///< its bytes go to host memory, if SessionOptions::offload says where
   LevelReach reach = LevelReach::everything;
-  double bits = 0.0;               ///< fixed, or on average if it adapts; 0 where values stay as they are
+  double bits = 0.0;               ///< fixed, or on average if the level adapts; 0 if values are kept as is
   std::string_view adapt = {};     ///< as in SessionOptions
-  bool autotune = true;            ///< a framework may try out which of its convolutions is fastest
-  double empty_cache_below = 0.0;  ///< a framework gives memory back when less than this part of it is in use
-  std::int64_t chunk_bytes = 0;    ///< a convolution's backward is done in parts if it needs more; 0: never
+  bool autotune = true;            ///< a framework may try out which convolution algorithm is fastest
+  double empty_cache_below = 0.0;  ///< a framework frees cached memory when less than this share of it is in use
+  std::int64_t chunk_bytes = 0;    ///< a convolution's backward runs in parts if it needs more than this; 0: never
   std::string_view strategy = {};  ///< in words
 };
 
-/// All of them, ActNN's first.
+/// All levels, ActNN's first.
 std::span<const Level> levels();
 
-/// The level of that name; null if the preset is another one. Throws Error(invalid_spec), which names the levels there
-/// are, for a name such as "actnn:L7".
+/// Returns the level of that name, or null if the preset is not a level. Throws Error(invalid_spec), which names the
+/// existing levels, for a name such as "actnn:L7".
 const Level* find_level(std::string_view preset);
 
-/// The same options with what the preset stands for written out, if it is a level: its own preset, bits and adaptation,
-/// where none were given, and rules, behind those that were. Other options are given back as they are.
+/// Returns the options with a level written out: its preset, its bits and adaptation unless the options give their own,
+/// and its rules, behind those of the options. Options whose preset is not a level are returned unchanged.
 SessionOptions written_out(SessionOptions options);
 
 }  // namespace actzip

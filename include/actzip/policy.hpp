@@ -1,4 +1,4 @@
-// What becomes of a saved tensor, decided from what its gradient needs of it. The rows are data:
+// Decides how a saved tensor is kept, from what its gradient needs of it. The rows of the policy are data:
 // src/session/policy_table.cpp.
 #pragma once
 
@@ -17,147 +17,155 @@
 
 namespace actzip {
 
-/// What one row of the table does with a tensor.
+/// How a row of the table treats a tensor.
 enum class Treatment : std::uint8_t {
-  as_is,             ///< kept as it is
-  not_known,         ///< the same, but for a preset that has one codec for everything
-  exactly,           ///< the same, and no rule changes it: a kernel relies on its very memory
-  shape_only,        ///< backward asks for its shape alone: nothing is kept
-  codec,             ///< the row's codec
-  pointwise,         ///< the row's codec; bf16 in a loss, behind the model, and for squares: see kFine
-  codec_if_large,    ///< the row's codec from kLargeElems elements on, else kept as it is
-  codec_if_whole,    ///< as pointwise where the operator's exponent is 1, 2, 3, ..., else kept as it is
-  codec_by_row,      ///< the row's codec; 4 bits where the operator takes fewer than kShortRow elements together
-  codec_by_map,      ///< the same; its samples and channels are maps, which `division` codes as such
-  codec_by_width,    ///< the row's codec; 2 bits where its rows have kWideRow elements or more
-  sign,              ///< one bit: above 0 or not; the tensor has nothing below 0
-  interval,          ///< one bit: inside the operator's own limits or not
-  scaled_mask,       ///< one bit: zero, or the operator's own factor
-  index,             ///< integers in the fewest bits that hold the operator's own bound
-  again_or_codec,    ///< computed again in backward where the adapter can, else the row's codec
-  again_or_as_is,    ///< computed again in backward where the adapter can, else kept as it is
-  for_again,         ///< kept as it is where the adapter computes others from it again, else the row's codec
-  again_or_exactly,  ///< with the operator's `result` and as a rule has that, else as `exactly`
-  ruled,             ///< the row's codec whatever the preset says, or kept as it is if that is `copy`
+  as_is,           ///< keep it as is
+  not_known,       ///< keep it as is, unless the preset is one codec for everything
+  exactly,         ///< keep it as is, whatever a rule says: a kernel relies on its very memory
+  shape_only,      ///< keep nothing: backward needs only the shape
+  codec,           ///< use the row's codec
+  pointwise,       ///< use the row's codec, but bf16 in a loss, behind the model, and for squares: see kFine
+  codec_if_large,  ///< use the row's codec from kLargeElems elements on, else keep it as is
+  codec_if_whole,  ///< as pointwise if the operator's exponent is 1, 2, 3, ..., else keep it as is
+  codec_by_row,    ///< use the row's codec, but 4 bits if the operator sums over fewer than kShortRow elements
+  codec_by_map,    ///< the same; samples and channels are maps, which the preset `division` codes as such
+  codec_by_width,  ///< use the row's codec, but 2 bits if rows have kWideRow elements or more
+  sign,            ///< keep one bit, above 0 or not; the tensor has nothing below 0
+  interval,        ///< keep one bit: inside the operator's own limits or not
+  scaled_mask,     ///< keep one bit: zero, or the operator's own factor
+  index,           ///< keep integers in the fewest bits that hold the operator's own bound
+  again_or_codec,  ///< compute it again in backward if the adapter can, else use the row's codec
+  again_or_as_is,  ///< compute it again in backward if the adapter can, else keep it as is
+  for_again,       ///< keep it as is if the adapter computes others again from it, else use the row's codec
+  /// Compute it again together with the operator's `result`; if that cannot be, or a rule keeps the result, as
+  /// `exactly`.
+  again_or_exactly,
+  ruled,  ///< use the row's codec whatever the preset says, or keep it as is if that is `copy`
 };
 
-/// What is done with tensors of one use.
+/// How tensors of one use are kept.
 struct PolicyRow {
   Use use;
   Treatment treatment;
-  CodecSpec spec;  ///< for the codec treatments
+  CodecSpec spec;  ///< for the treatments that use a codec
   std::string_view reason;
 };
 
-/// From here on a result of exp, sqrt or a division is worth 8 bits instead of its own type.
+/// From this size on, a result of exp, sqrt or a division is worth 8 bits instead of its own type.
 inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 
-/// Where a norm takes its statistics over fewer elements than this, its input gets 4 bits: short rows share a group
-/// with neighbours of another size, and a batch norm's gradient averages the rounding over few elements.
+/// If a norm takes its statistics, or a convolution the gradient of its weight, over fewer elements than this, its
+/// input gets 4 bits: short rows share a group with neighbours of another size, and sums over few elements average
+/// little of the rounding away.
 inline constexpr std::int64_t kShortRow = 256;
 
-/// A norm over fewer elements than this keeps its input in bf16: there is little to gain, and nothing averages the
-/// error.
+/// A norm over fewer elements than this keeps its input in bf16: compression would gain little, and nothing averages
+/// the error.
 inline constexpr std::int64_t kTinyRow = 32;
 
-/// Rows that are not a whole number of groups get groups of their own, as long as padding costs no more than this: a
-/// small row beside a large one would get the noise of that.
+/// Rows that are not a whole number of groups get groups of their own, as long as padding costs no more than this
+/// factor. Otherwise a small row beside a large one would get the noise of its neighbour.
 inline constexpr double kMostPadding = 1.5;
 
-/// Rows of linear operands that are this wide fill most of a large network's memory, and get 2 bits.
+/// Rows of linear operands of this width or more fill most of a large network's memory, and get 2 bits.
 inline constexpr std::int64_t kWideRow = 4096;
 
-/// A factor that is this many times smaller than the other one is broadcast. It is kept as it is: its error would come
-/// again with every element it meets, and there is little to gain. Beside a small parameter the other one gets 2
-/// bits: it serves that parameter's gradient alone, a sum of as many products.
+/// A factor that is this many times smaller than the other one is broadcast. It is kept as is: its error would repeat
+/// with every element it meets, and compressing it would gain little. Beside a small parameter, the other factor gets 2
+/// bits: it serves only the gradient of that parameter, a sum over as many products.
 inline constexpr std::int64_t kBroadcast = 64;
 
-/// What a user asks for at some sites, before the table is asked.
+/// What a user requests for some sites. Rules are consulted before the table.
 struct Rule {
-  /// For fnmatch(3), against "operator.slot" and against the whole name of the site, "layers.0: linear.input": "gelu.*"
-  /// is an operator, "layers.0: *" what the module itself saves, "layers.0[.:]*" that and everything inside it. A
-  /// pattern that begins with "use:" goes against the use instead: "use:linear_*".
+  /// Pattern for fnmatch(3), matched against "operator.slot" and against the whole name of the site, "layers.0:
+  /// linear.input". "gelu.*" is an operator, "layers.0: *" what the module itself saves, "layers.0[.:]*" that and
+  /// everything inside it. A pattern that begins with "use:" is matched against the use instead: "use:linear_*".
   std::string sites;
-  /// Text of a codec for the values they keep, also where the table keeps them exactly; masks, indices and shapes stay
-  /// what they are. Or "none", also written "as is": not compressed. Or "default": what the table says.
+  /// Text of a codec for the values that these sites keep, even where the table keeps them exactly; masks, indices and
+  /// shapes are unaffected. Or "none", also written "as is": not compressed. Or "default": what the table says.
   std::string keep;
 };
 
-/// A place in the step where a tensor is saved. Stable from step to step.
+/// A place in the step where a tensor is saved. The same from step to step.
 struct SiteKey {
-  std::string_view module;  ///< path of the module, "" if not known
-  std::string_view op;      ///< without overload, with the namespace of other libraries: "linear", "mylib::linear"
+  std::string_view module;  ///< path of the module; "" if unknown
+  std::string_view op;      ///< without overload, with the namespace for other libraries: "linear", "mylib::linear"
   std::string_view slot;    ///< name of the argument, "result" for an output, "aux0"... for outputs without gradient
-  int ordinal = 0;          ///< how often the same three came before in this step
+  int ordinal = 0;          ///< how often the same module, op and slot came before in this step
   Use use = Use::unknown;   ///< of the operator and slot, by the adapter's table
 };
 
 /// "layers.0: linear.input", with " #1" and so on for repetitions.
 std::string site_name(const SiteKey& key);
 
-/// Where groups restart in a tensor that is kept by `spec`: at its rows if the row of the policy takes statistics over
-/// them, they lie one after the other, and padding costs little. Else nowhere.
+/// Returns where groups restart in a tensor that is kept by `spec`: at its rows, if the policy's row takes statistics
+/// over them, they lie one after the other in memory, and padding costs little. Otherwise nowhere.
 Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t row_elems);
 
 /// All rows of the default policy, one for each use, in the order of uses.
 std::span<const PolicyRow> policy_table();
 
-/// What the arguments of the saving operator say about a tensor; an adapter fills in what it knows.
+/// What the arguments of the saving operator say about a tensor. An adapter fills in what it knows.
 struct OperatorFacts {
-  Interval interval = {};        ///< inside which the gradient passes
-  bool asks_one_bit = true;      ///< whether that is all it asks for: not where kernels disagree about a value
-  float exponent = 0.0F;         ///< of a power; 0: not known
-  std::int64_t row_elems = 0;    ///< of a row of a linear operand, or over which a norm or filter sums; 0: unknown
+  Interval interval = {};    ///< values inside it let the gradient pass
+  bool asks_one_bit = true;  ///< whether the gradient needs nothing else; false if kernels disagree about a value
+  float exponent = 0.0F;     ///< of a power; 0: unknown
+  /// Elements in a row of a linear operand, or that a norm or filter sums over; 0: unknown.
+  std::int64_t row_elems = 0;
   float factor = 1.0F;           ///< what a scaled mask holds where it is not 0
-  std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: not known
-  std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: not known
+  std::int64_t index_bound = 0;  ///< integers are in [0, index_bound); 0: unknown
+  std::int64_t meets_elems = 0;  ///< elements of the other factor of a product; 0: unknown
   bool meets_parameter = false;  ///< that factor is a parameter
   bool meets_itself = false;     ///< that factor is the same tensor: a square
-  bool recomputable = false;     ///< the operator can be run again in backward, on what it has saved of its arguments
+  bool recomputable = false;     ///< the operator can run again in backward, on what is kept of its arguments
   bool after_model = false;      ///< saved by a loss, behind all parameters
 };
 
-/// `recomputed`: nothing is kept, and the adapter runs the operator again.
+/// How a tensor is kept. `recomputed`: not at all; the adapter runs the operator again.
 enum class Keep : std::uint8_t { as_is, shape_only, recomputed, encoded };
 
 struct Choice {
   Keep keep = Keep::as_is;
   CodecSpec spec = Copy{};    ///< if encoded
   std::string_view reason;    ///< of the row, or why nothing is done
-  bool not_negative = false;  ///< no element is below 0, so that a mask plane says the same as Mask{}
+  bool not_negative = false;  ///< no element is below 0, so a mask plane says the same as Mask{}
 };
 
-/// A codec whose name and parameters, but for the bits, stand in for those of the table: rotated or affine.
+/// A codec, rotated or affine, that replaces those of the table: name and parameters, except for the bits.
 using CodecFamily = std::optional<CodecSpec>;
 
-/// Reads one; an empty text is none. Throws Error(invalid_spec) naming what is allowed.
+/// Parses a codec family; an empty text is none. Throws Error(invalid_spec), which names what is allowed.
 CodecFamily parse_family(std::string_view text);
 
-/// A floor says that these values are not to be had otherwise.
+/// Whether the codec has a floor: values with a floor cannot be coded otherwise.
 constexpr bool has_floor(const Affine& affine) { return affine.floor != Affine{}.floor; }
 
-/// The codec of `spec`'s bits in that family. What no other can stand in for stays as it is: a mask plane, which needs
-/// `rotated`, and what has a floor.
+/// Returns the codec of that family with the bits of `spec`. Specs that no other codec can replace are returned
+/// unchanged: one with a mask plane, which needs `rotated`, and one with a floor.
 CodecSpec in_family(const CodecSpec& spec, const CodecFamily& family);
 
-/// A preset and rules, made concrete. Never changes: share it between threads.
+/// A preset and rules, made concrete. Immutable: share it between threads.
 class Policy {
  public:
-  /// `preset` is "default" (the table), "exact" (the rows of the table that change no gradient; the rest as it is),
-  /// "division" (the same, but `dual` for inputs of convolutions and batch norms that have more than one position; it
-  /// takes the parts of dual's text but the size, as in "division:4:dithered:block=4", and "all", with which the rest
-  /// is compressed by the table) or the text of a codec, which then takes the place of all others of the table, masks
-  /// included ("affine:2"). `bits` takes the place of 2 in the default rows and in `division`, and those of 3 bits keep
-  /// one more, up to 4: 1 to 4 (rotated), or 8 for all (affine, nearest). The first rule that matches a site holds.
-  /// `family` is for the default rows. Throws Error(invalid_spec) naming what is allowed.
+  /// `preset` is one of
+  /// - "default": the table.
+  /// - "exact": the rows of the table that change no gradient; everything else is kept as is.
+  /// - "division": as "exact", but `dual` for inputs of convolutions and batch norms that have more than one position.
+  ///   It takes the parts of dual's text except the size, as in "division:4:dithered:block=4", and "all", with which
+  ///   everything else is compressed by the table.
+  /// - The text of a codec ("affine:2"), which replaces all codecs of the table, masks included.
+  ///
+  /// `bits` replaces the 2 of the default rows and of "division"; rows of 3 bits keep one more than that, up to 4.
+  /// Allowed are 1 to 4 (rotated), or 8 for all (affine, nearest). The first rule that matches a site applies. `family`
+  /// is for the default rows. Throws Error(invalid_spec), which names what is allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,
                   std::span<const Rule> rules = {}, CodecFamily family = std::nullopt);
 
-  /// The row for a site; it does not change, so keep it with the site. Valid as long as the policy.
+  /// Returns the row for a site. It never changes, so store it with the site; valid as long as the policy.
   [[nodiscard]] const PolicyRow& row(const SiteKey& site) const;
 
-  /// What is done with one tensor of that site. A `dual` that is chosen fits the shape; where it cannot, the tensor is
-  /// kept as it is, or under `division` with `all` as by default.
+  /// Returns how to keep one tensor of that site. A `dual` that is chosen fits the shape. If none fits, the tensor is
+  /// kept as is, or under "division" with "all" as by default.
   [[nodiscard]] Choice choose(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const;
 
   [[nodiscard]] const std::string& preset() const noexcept { return preset_; }
@@ -168,7 +176,7 @@ class Policy {
  private:
   struct OwnRow {
     std::string sites;
-    std::optional<PolicyRow> row;  ///< none: the table's
+    std::optional<PolicyRow> row;  ///< not set: the row of the table
   };
 
   [[nodiscard]] Choice choose_float(const PolicyRow& row, DType dtype, const Shape& shape,
@@ -186,7 +194,7 @@ class Policy {
   CodecFamily family_;
   std::optional<CodecSpec> uniform_;
   std::optional<Dual> division_;
-  bool divides_all_ = false;  ///< `division` keeps nothing as it is that the table would compress
+  bool divides_all_ = false;  ///< `division` compresses the rest by the table
   bool lossless_ = false;
 };
 

@@ -1,5 +1,5 @@
-// What exists and what may be relied upon. Plans, tests, benchmarks and help texts read it instead of lists of their
-// own.
+// Which codecs exist and what each one guarantees. Plans, tests, benchmarks and help texts read this registry instead
+// of keeping lists of their own.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,12 @@
 
 namespace actzip {
 
-/// What one codec, with these parameters, promises.
+/// What a codec guarantees with given parameters.
 struct Traits {
-  bool exact = false;        ///< decoding gives the values encoded (for `mask`: the bit)
-  bool byte_equal = false;   ///< the same bytes on every device; otherwise equal up to rounding at a cut
-  bool unbiased = false;     ///< the mean over seeds is the value encoded
+  bool exact = false;  ///< decoding returns the encoded values (for `mask`: the bit)
+  /// the same bytes on every device; otherwise equal up to rounding at a cut, a border between two codes
+  bool byte_equal = false;
+  bool unbiased = false;     ///< the mean over seeds is the encoded value
   bool keeps_zeros = false;  ///< 0 decodes to 0
   bool keeps_signs = false;  ///< no value changes its sign
 };
@@ -24,10 +25,10 @@ struct Traits {
 struct CodecInfo {
   std::string_view name;
   std::string_view summary;
-  std::string_view grammar;             ///< how its spec is written, for help texts
-  std::span<const CodecSpec> variants;  ///< one spec for each width, rounding and plane: what sweeps run over
-  std::span<const DType> encodes;       ///< element types it takes
-  std::span<const DType> decodes;       ///< element types it gives
+  std::string_view grammar;             ///< syntax of its spec, for help texts
+  std::span<const CodecSpec> variants;  ///< one spec for each width, rounding and plane; sweeps run over them
+  std::span<const DType> encodes;       ///< element types that it encodes
+  std::span<const DType> decodes;       ///< element types that it decodes to
 };
 
 /// All codecs, in the order of the alternatives of CodecSpec. Built once, read-only.
@@ -38,18 +39,18 @@ const CodecInfo& codec_info(const CodecSpec& spec);
 
 Traits traits(const CodecSpec& spec);
 
-/// Expected relative squared error |x^ - x|^2 / |x|^2 on independent Gaussian data, for groups of 256: the codec's
-/// error table by bits. 0 for exact codecs.
+/// Expected relative squared error |x^ - x|^2 / |x|^2 on independent Gaussian data in groups of 256, from the codec's
+/// table of errors by bits. 0 for exact codecs.
 double expected_error(const CodecSpec& spec);
 
-/// What a number of bits stands for where nobody names a codec: `rotated` as far as it goes, `affine` rounded to
-/// nearest with the most bits it has; none between them.
+/// Returns the codec that a bare number of bits stands for: `rotated` as far as it goes, or `affine` rounded to nearest
+/// for the most bits that it has. Returns nothing for any other number.
 std::optional<CodecSpec> spec_of_bits(double bits);
 
-/// The bits that it knows, for messages: "1, 2, 3".
+/// The numbers that spec_of_bits() knows, for messages: "1, 2, 3, 4, 8".
 std::string usual_bits();
 
-/// Bits of one code; for `index` those that its bound asks for; for `copy` those of `dtype`.
+/// Bits of one code; for `index`, those that its bound requires; for `copy`, those of `dtype`.
 int code_bits(const CodecSpec& spec, DType dtype);
 
 }  // namespace actzip

@@ -1,4 +1,4 @@
-// A tensor that is about to be saved between forward and backward, as an adapter describes it to a session.
+// How an adapter describes to a session a tensor that is about to be saved for backward.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace actzip {
 
-/// A share in an object of the adapter's. Where the object counts for itself, nothing is allocated.
+/// Shared ownership of an adapter's object. Allocates nothing if the object counts its own references.
 class Guard {
  public:
   struct Counting {
@@ -22,9 +22,9 @@ class Guard {
   };
 
   Guard() = default;
-  /// Takes over one count of `object`.
+  /// Takes over one reference to `object`.
   Guard(void* object, const Counting& counting) noexcept : object_(object), counting_(&counting) {}
-  /// A share of `owner`, in a box that is allocated.
+  /// Shares `owner` through a box that is allocated.
   template <class T>
   Guard(std::shared_ptr<T> owner) : Guard(new Box<T>{std::move(owner)}, Box<T>::kCounting) {}  // NOLINT: a conversion
   Guard(const Guard& other) : object_(other.object_), counting_(other.counting_) {
@@ -55,34 +55,35 @@ class Guard {
   };
 
   void* object_ = nullptr;
-  const Counting* counting_ = nullptr;  ///< lives for ever
+  const Counting* counting_ = nullptr;  ///< lives as long as the program
 };
 
-/// What the memory of a tensor is known by: an address that means nothing but itself.
+/// Identifies the memory of a tensor, by an address that is only compared.
 struct Identity {
-  std::uintptr_t address = 0;  ///< 0: not known, never shared
+  std::uintptr_t address = 0;  ///< 0: unknown, never shared
   Guard guard;                 ///< while it is held, no other memory gets this address
 };
 
-/// What a tensor is a cast of, so that several casts of one tensor are kept once.
+/// Identifies what a tensor is a cast of, so that several casts of one tensor are kept once.
 struct CastSource {
-  /// Casts with the same number hold the same values in the same order. 0: not known. No number comes twice.
+  /// Casts with the same number hold the same values in the same order. 0: unknown. A number is never reused.
   std::uint64_t id = 0;
-  std::int64_t offset = 0;  ///< of the first element in the cast's memory, in elements: it may be a part of the cast
+  /// Of its first element in the cast's memory, in elements: the tensor may be a part of the cast.
+  std::int64_t offset = 0;
   bool operator==(const CastSource&) const = default;
 };
 
 enum class Role : std::uint8_t {
   activation,
-  parameter,    ///< a parameter, a buffer, or something derived from them: exists anyway, is never compressed
-  unsupported,  ///< a kind of tensor no codec takes: sparse, complex, a subclass
+  parameter,    ///< a parameter, a buffer, or derived from them: exists anyway and is never compressed
+  unsupported,  ///< a kind of tensor that no codec takes: sparse, complex, a subclass
 };
 
 /// The samples of a batch.
 struct BatchSamples {
-  std::int64_t count = 0;  ///< 0: not known; what dimension 0 counts is taken for them
-  /// For each how much noise in it does to the gradient, beside the others; null: not known. On the tensor's device,
-  /// and valid as the tensor is.
+  std::int64_t count = 0;  ///< 0: unknown; dimension 0 is then taken to count samples
+  /// For each sample, how strongly noise in it affects the gradient, relative to the others; null: unknown. On the
+  /// tensor's device, and valid as long as the tensor.
   const float* factors = nullptr;
 };
 
@@ -90,14 +91,14 @@ struct BatchSamples {
 struct SavedTensor {
   ConstTensorView view;  ///< data may be null and dtype meaningless if the role is not `activation`
   Role role = Role::activation;
-  std::string_view role_reason;  ///< for the report, if the role is not `activation`; a literal
-  std::size_t bytes = 0;         ///< of its elements, if the role is not `activation`; 0 if it exists anyway
-  Identity identity;             ///< of its storage; of other roles only if they have view.data and view.shape
-  std::uint64_t version = 0;     ///< changes when its memory is written to, for whatever tensor
+  std::string_view role_reason;  ///< for the report, if the role is not `activation`; a string literal
+  std::size_t bytes = 0;         ///< size of its elements, if the role is not `activation`; 0 if it exists anyway
+  Identity identity;             ///< of its storage; for other roles only if view.data and view.shape are set
+  std::uint64_t version = 0;     ///< changes when its memory is written to, through whichever tensor
   CastSource source;
-  BatchSamples samples;  ///< of the batch; whether this tensor has them is the session's to find
+  BatchSamples samples;  ///< of the batch; the session finds out whether this tensor has them
   OperatorFacts facts;
-  bool is_input = false;  ///< no gradient goes through it, so that somebody may hold it for longer than the step
+  bool is_input = false;  ///< no gradient passes through it, so its caller may hold it for longer than the step
 };
 
 }  // namespace actzip

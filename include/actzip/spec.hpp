@@ -1,15 +1,15 @@
-// What is done to a tensor, as a value: compare it, print it, parse it, keep it beside the bytes.
+// A codec with its parameters, as a value: compare it, print it, parse it, store it beside the bytes.
 //
 //   affine:2                        2 bits, stochastic, groups of 256, min and step in bf16
 //   affine:4:dithered:group=128:stats=f32
-//   affine:8:nearest:floor=-32      what is below -32, -inf too, is taken as -32
+//   affine:8:nearest:floor=-32      values below -32, -inf too, count as -32
 //   rotated:2                       2 bits, groups of 256
 //   rotated:2:mask                  with a mask plane, for data after a ReLU
 //   mask:lo=0:on=1.25               1 where x > 0; decoded as 0 or 1.25
 //   index:bound=50257               integers in [0, 50257), in 16 bits
 //   cast:bf16
 //   copy
-//   dual:2:size=14x14             block averages and a residual in 2 bits, of maps of 14 x 14
+//   dual:2:size=14x14               block averages and a residual in 2 bits, for maps of 14 x 14
 //   dual:2:block=4:size=14x14:last=64   the same with blocks of 4 x 4 and 64 channels that vary fastest
 #pragma once
 
@@ -24,9 +24,10 @@
 namespace actzip {
 
 enum class Rounding : std::uint8_t {
-  nearest,     ///< smallest error of one element; biased
-  stochastic,  ///< up or down by chance; unbiased; a value on a level stays there
-  dithered,    ///< as stochastic, the same noise subtracted on decode: unbiased, half the variance; keeps no zeros
+  nearest,     ///< smallest error for each element; biased
+  stochastic,  ///< up or down at random; unbiased; a value on a level stays there
+  /// Stochastic, and decoding subtracts the same noise: unbiased, half the variance; zeros do not stay zeros.
+  dithered,
 };
 
 /// How the two numbers of a group (affine: min, step; rotated: mean, scale) are stored.
@@ -39,8 +40,8 @@ struct Affine {
   Rounding rounding = Rounding::stochastic;
   GroupSize group{256};  ///< a power of two from 32 to 1024
   StatsType stats = StatsType::bf16;
-  /// Values below it are taken as this, so that a -inf among logarithms spoils nothing; -2^126 to 2^126 and with
-  /// `nearest` only, or -inf: no floor.
+  /// Values below it count as this value, so that a -inf among logarithms spoils nothing. -2^126 to 2^126, with
+  /// `nearest` only; or -inf: no floor.
   float floor = -std::numeric_limits<float>::infinity();
   bool operator==(const Affine&) const = default;
 };
@@ -51,21 +52,21 @@ struct Rotated {
   Bits bits{2};          ///< 1 to kMostBits
   GroupSize group{256};  ///< 128 or 256
   StatsType stats = StatsType::bf16;
-  bool mask_plane = false;  ///< also keep which elements are not zero; the others decode to exactly 0
+  bool mask_plane = false;  ///< also stores which elements are not zero; the others decode to exactly 0
   bool operator==(const Rotated&) const = default;
 };
 
 /// The two values of a mask's bit.
 enum class MaskSide : std::uint8_t { off, on };
 
-/// One bit an element: 0 where x <= lo or x >= hi, else 1. An infinite limit is none: it leaves out nothing.
-/// Booleans and bytes give 1 where they are not 0; they take no interval.
+/// One bit per element: 0 where x <= lo or x >= hi, else 1. An infinite limit excludes nothing, not even an infinite
+/// value. Booleans and bytes become 1 where they are not 0; they take no interval.
 struct Mask {
   float lo = 0.0F;
   float hi = std::numeric_limits<float>::infinity();
-  float off = 0.0F;             ///< what a 0 decodes to in a floating type; booleans and bytes get 0 and 1
+  float off = 0.0F;             ///< what a 0 decodes to in a floating type; booleans and bytes decode to 0 and 1
   float on = 1.0F;              ///< what a 1 decodes to
-  MaskSide nan = MaskSide::on;  ///< where a NaN goes
+  MaskSide nan = MaskSide::on;  ///< the side that a NaN goes to
   bool operator==(const Mask&) const = default;
 };
 
@@ -82,12 +83,12 @@ struct Cast {
   bool operator==(const Cast&) const = default;
 };
 
-/// The bytes as they are.
+/// The bytes, unchanged.
 struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-/// Positions of one channel of one sample: 1 for dimensions that there are not.
+/// Extents of one channel of one sample; 1 for dimensions that do not exist.
 struct MapSize {
   std::int64_t depth = 1;
   std::int64_t height = 1;
@@ -96,27 +97,27 @@ struct MapSize {
   bool operator==(const MapSize&) const = default;
 };
 
-/// A low and a high part: averages of blocks in bf16, and uniform levels for what is left, between the least and the
-/// greatest of each sample and channel (a *map*). It has to know how maps lie in the run of elements it sees: see
-/// dual_spec(). Of a last map that is cut short, what there is is coded.
+/// A low and a high part: averages of blocks in bf16, and the residual in uniform levels between the least and the
+/// greatest residual of each sample and channel (a *map*). The spec has to say how maps lie in the run of elements that
+/// the codec sees: see dual_spec(). If the last map is cut short, the elements that exist are coded.
 struct Dual {
   static constexpr int kMostBits = 8;
   Bits bits{2};                              ///< 1 to kMostBits, of the residual
   Rounding rounding = Rounding::stochastic;  ///< or dithered
   std::int64_t block = 8;                    ///< edge of a block in each dimension: 2, 4, 8, 16 or 32
   MapSize size{1, 16, 16};
-  std::int64_t last = 1;  ///< channels that vary fastest in memory; 1 where they do not
+  std::int64_t last = 1;  ///< channels that vary fastest in memory; 1 if they do not
   bool operator==(const Dual&) const = default;
 };
 
-/// One of the codecs with its parameters. The alternatives are the codecs: their order is their number.
+/// One of the codecs with its parameters. The order of the alternatives numbers the codecs.
 using CodecSpec = std::variant<Affine, Rotated, Mask, Index, Cast, Copy, Dual>;
 
-/// Canonical text: fields that have their default are left out, but for bits. parse_spec() reads it back.
+/// Canonical text: omits fields that have their default, except for bits. parse_spec() reads it back.
 std::string to_string(const CodecSpec& spec);
 
-/// Parses `name[:bits][:word]...[:key=value]...`; throws Error(invalid_spec) naming what is allowed.
-/// The result is valid: see validate().
+/// Parses `name[:bits][:word]...[:key=value]...`. Throws Error(invalid_spec), which names what is allowed. The result
+/// is valid: see validate().
 CodecSpec parse_spec(std::string_view text);
 
 /// Throws Error(invalid_spec) if a field is outside its range.

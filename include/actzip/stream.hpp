@@ -1,4 +1,4 @@
-// Where work runs: a CUDA stream, or an executor that lends the framework's own CPU threads.
+// Where work runs: a CUDA stream, or an executor that lends the framework's CPU threads.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ class Executor {
   /// How many tasks can run at the same time; at least 1.
   [[nodiscard]] virtual int concurrency() const = 0;
 
-  /// Calls task(context, i) once for each i in [0, count), in any order and on any thread, and returns when all are
-  /// done. Tasks do not throw.
+  /// Calls task(context, i) once for each i in [0, count), in any order and on any thread. Returns when all have
+  /// finished. Tasks do not throw.
   virtual void run(std::int64_t count, Task task, void* context) = 0;
 };
 
 /// The executor that runs every task on the calling thread.
 Executor& inline_executor() noexcept;
 
-/// The place and the order of a call. On the CPU a call has finished when it returns; on CUDA it has been enqueued.
+/// Where a call runs and in which order. On the CPU a call has finished when it returns; on CUDA it has been enqueued.
 class Stream {
  public:
   /// CPU, on the calling thread.

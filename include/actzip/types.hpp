@@ -1,4 +1,5 @@
-// Small value types shared by every part: element types, devices, and strong types for numbers that stand side by side.
+// Small value types that every part shares: element types, devices, and strong types for numbers that would otherwise
+// be easy to mix up.
 #pragma once
 
 #include <compare>
@@ -29,7 +30,7 @@ constexpr std::size_t dtype_bytes(DType dtype) noexcept {
 
 /// "f32", "bool", "i64", ...
 std::string_view to_string(DType dtype) noexcept;
-/// The inverse; throws Error(unsupported_dtype) naming what exists.
+/// The inverse of to_string(). Throws Error(unsupported_dtype), which names what exists.
 DType parse_dtype(std::string_view text);
 
 /// Bits of one code.
@@ -39,20 +40,20 @@ struct Bits {
   auto operator<=>(const Bits&) const = default;
 };
 
-/// Elements that share one set of statistics.
+/// Number of elements that share one set of statistics.
 struct GroupSize {
   int value;
   explicit constexpr GroupSize(int elems) noexcept : value(elems) {}
   auto operator<=>(const GroupSize&) const = default;
 };
 
-/// What signs and dither are drawn from. Decoding needs the seed of encoding, so keep it with the bytes.
-/// A CUDA graph replays one launch many times: give it the seed by device pointer, and change what lies there.
+/// The seed of random signs and dither. Decoding needs the seed of encoding, so store it with the bytes. A CUDA graph
+/// replays one launch many times: give it the seed by device pointer, and change the value there.
 class Seed {
  public:
   explicit constexpr Seed(std::uint64_t value) noexcept : value_(value) {}
 
-  /// The seed lies at `address` in the memory of the device that runs the call, and is read when the call runs.
+  /// A seed that lies at `address`, in the memory of the device that runs the call. It is read when the call runs, and
   /// `address` must stay valid until then.
   static constexpr Seed at(const std::uint64_t* address) noexcept {
     Seed seed{0};

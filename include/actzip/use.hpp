@@ -1,7 +1,7 @@
-// What a gradient needs of a saved tensor: the core's vocabulary.
+// What a gradient needs of a saved tensor: the core's vocabulary for operators.
 //
-// An adapter's operator table says which operator and slot of its framework has which use. Policy, levels, plan and
-// report know uses alone, so that a row of the policy serves every framework.
+// An adapter's operator table maps each operator and slot of its framework to a use. Policy, levels, plan and report
+// know only uses, so one row of the policy serves every framework.
 #pragma once
 
 #include <array>
@@ -12,59 +12,59 @@
 namespace actzip {
 
 enum class Use : std::uint8_t {
-  unknown,               ///< an operator of the framework that its adapter's table does not know
-  foreign,               ///< saved by a function of somebody else's, who alone knows what for
-  sign,                  ///< above 0 or not
-  interval,              ///< inside the operator's own limits or not
+  unknown,               ///< an operator of the framework that the adapter's table does not know
+  foreign,               ///< saved by a function from outside the framework; only its author knows what for
+  sign,                  ///< whether a value is above 0
+  interval,              ///< whether a value lies inside the operator's own limits
   dropout_mask,          ///< 0 or one factor
-  shape,                 ///< of its input; no value
-  pool_index,            ///< where in the input a maximum lies
+  shape,                 ///< the shape of its input; no values
+  pool_index,            ///< where in the input the maximum lies
   index,                 ///< positions along one dimension
   attention_query,       ///< passes through an exponential
   attention_key,         ///< the same
-  attention_operand,     ///< either, where sums of exponentials are kept: probabilities no longer sum to 1
+  attention_operand,     ///< query or key, if the sums of exponentials are kept: probabilities then no longer sum to 1
   attention_value,       ///< enters linearly, weighted by probabilities
-  attention_result,      ///< can be computed again from the three before
-  attention_statistics,  ///< the same: logarithms of the sums of exponentials, states of generators
-  attention_mask,        ///< what is added to its logits
-  batched_operand,       ///< of a product of batches of matrices: perhaps of a query and a key
-  vector_operand,        ///< of a product with a vector
-  linear_input,          ///< of a linear layer or a product of matrices
-  linear_weight,         ///< the other factor
+  attention_result,      ///< can be computed again from query, key and value
+  attention_statistics,  ///< the same, for logarithms of the sums of exponentials and states of generators
+  attention_mask,        ///< what is added to the logits
+  batched_operand,       ///< of a batched matrix product: perhaps a query or key
+  vector_operand,        ///< of a matrix-vector or dot product
+  linear_input,          ///< of a linear layer or a matrix product
+  linear_weight,         ///< its other factor
   convolution_input,
   convolution_weight,
   batch_norm_input,  ///< statistics are taken over samples and positions of each channel
-  row_norm_input,    ///< over rows, or groups of channels of one sample
-  norm_statistics,   ///< and weights
+  row_norm_input,    ///< statistics are taken over rows, or over groups of channels of one sample
+  norm_statistics,   ///< statistics and weights of a norm
   recurrent_input,
-  recurrent_state,     ///< and workspace
-  gelu_input,          ///< its slope is taken there
-  slope_input,         ///< the same for SiLU and its relatives, whose slopes feel an error more
-  factor,              ///< of a product of elements
-  power_base,          ///< with one exponent for all
-  power_exponent,      ///< or a base with an exponent for each element
-  bounded_result,      ///< of a curve between two limits, such as tanh
+  recurrent_state,     ///< states and workspace of a recurrent layer
+  gelu_input,          ///< the slope is taken there
+  slope_input,         ///< the same for SiLU and its relatives, whose slopes are more sensitive to errors
+  factor,              ///< of an elementwise product
+  power_base,          ///< of a power with one exponent for all elements
+  power_exponent,      ///< exponents, or the base, of a power with an exponent for each element
+  bounded_result,      ///< result of a curve between two limits, such as tanh
   softmax_result,      ///< probabilities
-  log_probabilities,   ///< their logarithms
-  log_sum,             ///< a logarithm that may be -inf
+  log_probabilities,   ///< logarithms of probabilities
+  log_sum,             ///< a logarithm of a sum, which may be -inf
   quotient,            ///< the gradient divides by it
-  exponential_result,  ///< or a root's, a reciprocal's, a norm's
-  loss_operand,        ///< compared with its target
-  comparison,          ///< the gradient asks which element was chosen
-  pole,                ///< the gradient has a pole, or a domain that ends
-  solver,              ///< the gradient solves with it
-  position,            ///< in an image
+  exponential_result,  ///< result of an exponential, a root, a reciprocal or a norm
+  loss_operand,        ///< compared with a target by a loss
+  comparison,          ///< the gradient depends on which element was chosen
+  pole,                ///< the gradient has a pole, or the operator's domain ends
+  solver,              ///< the gradient solves a linear system with it
+  position,            ///< a position in an image
 };
 
 inline constexpr int kUses = static_cast<int>(Use::position) + 1;
 
-/// "linear_input": as reports give it, and rules match it.
+/// The name in reports and rules: "linear_input".
 std::string_view to_string(Use use) noexcept;
 
-/// None for a text that is no use.
+/// Returns nothing if the text is not the name of a use.
 std::optional<Use> parse_use(std::string_view text) noexcept;
 
-/// All of them, in the order above.
+/// All uses, in the order of the enum.
 std::array<Use, kUses> all_uses() noexcept;
 
 }  // namespace actzip

@@ -1,4 +1,4 @@
-// The only place where a version number is written; CMake and the Python package read it from here.
+// The only place where version numbers are written; CMake and the Python package read them from here.
 #pragma once
 
 #define ACTZIP_VERSION_MAJOR 0
@@ -8,7 +8,7 @@
 
 namespace actzip {
 
-/// Version of the byte format (docs/format.md). Bytes written by one format version are decoded by every later release.
+/// Version of the byte format (docs/format.md). Every later release decodes the bytes of earlier format versions.
 inline constexpr int kFormatVersion = 1;
 
 }  // namespace actzip

@@ -1,8 +1,8 @@
 // Non-owning descriptions of memory: strided tensors, encoded bytes, and segments.
 //
-// Elements are coded in *memory order*: dimensions from the largest stride to the smallest, dimensions of stride 0
+// Elements are coded in *memory order*: dimensions from the largest stride to the smallest, with dimensions of stride 0
 // counted once. A dense tensor in any dimension order (channels-last, transposed) is therefore one run of memory and
-// costs no copy; an expanded tensor keeps only its unique elements; everything else is gathered.
+// costs no copy. An expanded tensor keeps only its unique elements. Everything else is gathered.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// A strided tensor that somebody else owns. `Pointer` is `const void*` to read and `void*` to write.
+/// A strided tensor that the view does not own. `Pointer` is `const void*` to read and `void*` to write.
 template <class Pointer>
 struct BasicTensorView {
   Pointer data = nullptr;  ///< the element at index (0, ..., 0); aligned to its element type
@@ -46,22 +46,22 @@ struct BasicTensorView {
   template <class Other>
     requires(!std::is_same_v<Other, Pointer> && std::is_convertible_v<Other, Pointer>)
   BasicTensorView(
-      const BasicTensorView<Other>& other)  // NOLINT(google-explicit-constructor): a view to write reads too
+      const BasicTensorView<Other>& other)  // NOLINT(google-explicit-constructor): a writable view can be read
       : BasicTensorView(other.data, other.dtype, other.shape, other.device) {}
 };
 
 using TensorView = BasicTensorView<void*>;
 using ConstTensorView = BasicTensorView<const void*>;
 
-/// Elements that a codec sees: the product of the sizes of all dimensions whose stride is not 0.
-/// Throws Error(invalid_view) for a negative size or stride, or a rank above kMaxRank.
+/// Number of elements that a codec sees: the product of the sizes of all dimensions whose stride is not 0. Throws
+/// Error(invalid_view) for a negative size or stride, or a rank above kMaxRank.
 std::int64_t unique_elems(const Shape& shape);
 
-/// The dense shape that lists the same elements in the same memory order: what to allocate for decoding a tensor that
-/// was gapped or overlapping when it was encoded. Dimensions of stride 0 stay so. A dense shape is returned unchanged.
+/// Returns the dense shape that lists the same elements in the same memory order. Allocate it to decode a tensor that
+/// had gaps or overlaps when it was encoded. Dimensions of stride 0 stay so. A dense shape is returned unchanged.
 Shape compact(const Shape& shape);
 
-/// Encoded bytes that somebody else owns. `data` is a multiple of 16.
+/// Encoded bytes that the span does not own. `data` is a multiple of 16.
 template <class Pointer>
 struct BasicByteSpan {
   Pointer data = nullptr;
@@ -80,13 +80,13 @@ struct BasicByteSpan {
 using ByteSpan = BasicByteSpan<std::byte*>;
 using ConstByteSpan = BasicByteSpan<const std::byte*>;
 
-/// Equal runs (samples, rows, channels) into which the elements are cut. Groups restart at each, so that no two
-/// segments share statistics.
+/// Divides the elements into equal runs (samples, rows, channels). Groups restart at each run, so no two segments share
+/// statistics.
 struct Segments {
   std::int64_t count = 1;
-  /// 0: all segments have the bits of the spec, whatever the codec. Otherwise each has bits of its own, of `affine` and
-  /// `rotated`: encode() is given a table of them, and this is what they may add up to, `count` to `count` times the
-  /// most that the codec has. Sizes follow from it, not from the table.
+  /// 0: all segments have the bits of the spec, whatever the codec. Otherwise each segment has bits of its own, for
+  /// `affine` and `rotated`: encode() reads them from a table, and this is the most that they may add up to, from
+  /// `count` to `count` times the codec's most bits. Sizes follow from this number, not from the table.
   std::int64_t total_bits = 0;
   bool operator==(const Segments&) const = default;
 };

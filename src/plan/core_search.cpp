@@ -1,12 +1,12 @@
-// Every solution is the relaxation's picks and some deviations from them. A deviation changes the weight by w and the
-// cost by c; what it loses against the price of weight, c + price * w, is never negative, as the picks are optimal at
-// that price. The total cost is the relaxation's lower bound plus all losses plus price * (slack left over). So a
-// solution that is better than a known one deviates only in ways that lose less than the known one does above the
-// bound: the core, mostly a few items of thousands.
+// Every solution is the relaxation's picks plus some deviations. A deviation changes the weight by w and the cost by c.
+// Against the price of weight it loses c + price * w, which is never negative, because the picks are optimal at that
+// price. The total cost is the relaxation's lower bound, plus all losses, plus price * (slack left over). So a solution
+// better than a known one can contain only deviations that lose less than the known solution lies above the bound. The
+// items with such deviations are the core: usually a few items in thousands.
 //
-// The search adds one item of the core after the other to a list of states, the heavy ones first. For what is not yet
-// added it takes the relaxation again: that bounds what can come of a state, and states that cannot become better than
-// the best known solution are dropped; rounded, it completes the most promising state to a solution.
+// The search adds one item of the core after the other to a list of states, the heavy ones first. For the items not yet
+// added it uses the relaxation again. That bounds what a state can still become, and states that cannot beat the best
+// known solution are dropped. Rounded, the relaxation also completes the most promising state to a solution.
 #include "plan/core_search.hpp"
 
 #include <algorithm>
@@ -25,16 +25,16 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-constexpr double kNoise = 1e-14;                           ///< of a difference between two costs
-constexpr std::size_t kMostTried = std::size_t{1} << 18;   ///< states in all: bounds the time
-constexpr std::size_t kMostStates = std::size_t{1} << 15;  ///< in the list: bounds the memory
+constexpr double kNoise = 1e-14;                          ///< relative rounding error of a difference between two costs
+constexpr std::size_t kMostTried = std::size_t{1} << 18;  ///< states in total: bounds the time
+constexpr std::size_t kMostStates = std::size_t{1} << 15;  ///< states in the list: bounds the memory
 
-constexpr std::size_t kCompleted = 4;  ///< states that are completed at a time
+constexpr std::size_t kCompleted = 4;  ///< states completed at a time
 
-/// An option that is not the relaxation's.
+/// An option that differs from the relaxation's pick.
 struct Deviation {
   std::uint32_t option;
-  std::int64_t weight;  ///< more than the pick's, or less
+  std::int64_t weight;  ///< relative to the pick; may be negative
   double loss;
 };
 
@@ -42,12 +42,12 @@ struct CoreItem {
   std::uint32_t item;
   std::vector<Deviation> deviations{};
   double least_loss = kInfinity;
-  double least_rate = kInfinity;  ///< loss for each unit of weight
+  double least_rate = kInfinity;  ///< loss per unit of weight
   std::int64_t most_added = 0;    ///< weight of the heaviest deviation
-  std::int64_t most_saved = 0;    ///< weight that the lightest one gives back
+  std::int64_t most_saved = 0;    ///< weight that the lightest deviation gives back
 };
 
-/// What items can add to the weight at least loss, if they may be divided; or what they can save.
+/// What items can add to the weight at the least loss, if they may be divided; or what they can save.
 class Reserve {
  public:
   void clear() {
@@ -56,14 +56,14 @@ class Reserve {
     rates_.clear();
   }
 
-  /// The next item; rates must not fall from one to the next.
+  /// Adds the next item; rates must not fall from one item to the next.
   void add(std::int64_t weight, double rate) {
     weights_.push_back(weights_.back() + static_cast<double>(weight));
     losses_.push_back(losses_.back() + rate * static_cast<double>(weight));
     rates_.push_back(rate);
   }
 
-  /// The least loss at which the items move `weight`, where a unit that none of them moves loses `otherwise`.
+  /// Returns the least loss at which the items move `weight`. A unit that none of them moves loses `otherwise`.
   [[nodiscard]] double least_loss(double weight, double otherwise) const {
     const auto after = std::ranges::lower_bound(weights_, weight);
     if (after == weights_.end()) return losses_.back() + (weight - weights_.back()) * otherwise;
@@ -73,7 +73,7 @@ class Reserve {
   }
 
  private:
-  std::vector<double> weights_;  ///< sums over the items before each
+  std::vector<double> weights_;  ///< sums over the items before each one
   std::vector<double> losses_;   ///< the same
   std::vector<double> rates_;
 };
@@ -82,9 +82,9 @@ class Reserve {
 struct State {
   std::int64_t weight = 0;
   double loss = 0.0;
-  double bound = 0.0;            ///< what the solutions that can come of it lose at least
-  std::uint32_t trail = kNone;   ///< of the last deviation
-  std::uint32_t option = kNone;  ///< a deviation from the state of that trail that has no trail of its own yet
+  double bound = 0.0;            ///< lower bound on the loss of all solutions that this state can become
+  std::uint32_t trail = kNone;   ///< trail of the last deviation
+  std::uint32_t option = kNone;  ///< a further deviation, which has no trail of its own yet
 };
 
 /// How a state came about: a chain back to the first deviation.
@@ -113,7 +113,7 @@ class CoreSearch {
   void complete(State state);
   void complete_some();
   [[nodiscard]] double bound(const State& state) const;
-  [[nodiscard]] double limit() const { return best_loss_ - rounding_; }  ///< what is to be improved on
+  [[nodiscard]] double limit() const { return best_loss_ - rounding_; }  ///< the loss to be improved on
   [[nodiscard]] std::uint32_t trail_to(std::uint32_t before, std::uint32_t item, std::uint32_t option);
   [[nodiscard]] Picks best_picks() const;
 
@@ -122,13 +122,13 @@ class CoreSearch {
   const double price_;
   std::int64_t slack_;
   double rounding_ = 0.0;
-  double base_cost_ = 0.0;  ///< of the relaxation's picks
-  double best_loss_ = 0.0;  ///< of the best solution known, above the bound
+  double base_cost_ = 0.0;  ///< cost of the relaxation's picks
+  double best_loss_ = 0.0;  ///< loss of the best known solution, above the bound
   std::uint32_t best_trail_ = kNone;
-  bool improved_ = false;  ///< the best solution known is that of best_trail_, not the relaxation's filled picks
+  bool improved_ = false;  ///< the best known solution is that of best_trail_, not the relaxation's filled picks
 
   std::vector<CoreItem> core_;          ///< in the order in which they are added to the states
-  std::vector<std::uint32_t> pending_;  ///< those of the core that are not yet added, nearest to the price first
+  std::vector<std::uint32_t> pending_;  ///< items of the core that are not yet added, nearest to the price first
   Reserve to_add_;                      ///< of the pending items
   Reserve to_save_;
   std::size_t tried_ = 0;
@@ -144,7 +144,8 @@ CoreSearch::CoreSearch(const Problem& problem, const Relaxation& relaxation)
   base_cost_ = total_cost(problem, relaxation.picks);
   rounding_ = kRounding * total_cost(problem, relaxation.filled);
   best_loss_ = price_ * static_cast<double>(slack_);
-  for (std::size_t i = 0; i < problem.items(); ++i) {  // the totals may be large, and their difference small
+  // Item by item, since the totals may be large and their difference small.
+  for (std::size_t i = 0; i < problem.items(); ++i) {
     best_loss_ += problem.options[relaxation.filled[i]].cost - problem.options[relaxation.picks[i]].cost;
   }
 }
@@ -170,7 +171,7 @@ void CoreSearch::collect_core() {
   }
 }
 
-/// Weights that are multiples of one number leave the rest of the slack to nobody, so the bound is higher.
+/// If all weights are multiples of one number, no deviation can use the remainder of the slack, so the bound is higher.
 void CoreSearch::tighten_slack() {
   std::int64_t unit = 0;
   for (const CoreItem& core : core_) {
@@ -181,8 +182,8 @@ void CoreSearch::tighten_slack() {
   best_loss_ -= price_ * static_cast<double>(unused);
 }
 
-/// First those near to the price, whose states lose little, and the heavy ones, which decide how much is left for the
-/// rest: the lighter that is, the closer is its relaxation.
+/// Items near to the price come first, because their states lose little, and heavy ones, because they decide how much
+/// is left for the rest: the lighter the rest is, the tighter is its relaxation.
 void CoreSearch::order_core() {
   const auto order = [](const CoreItem& core) {
     const auto heaviest = static_cast<double>(std::max(core.most_added, core.most_saved));
@@ -194,7 +195,7 @@ void CoreSearch::order_core() {
   std::ranges::stable_sort(pending_, {}, [&](std::uint32_t i) { return core_[i].least_rate; });
 }
 
-/// Only items from `next` on are pending, and of them those that a better solution may change.
+/// Keeps as pending only items from `next` on that a better solution may change.
 void CoreSearch::refresh_pending(std::uint32_t next) {
   std::erase_if(pending_, [&](std::uint32_t i) { return i < next || core_[i].least_loss >= limit(); });
   to_add_.clear();
@@ -205,7 +206,7 @@ void CoreSearch::refresh_pending(std::uint32_t next) {
   }
 }
 
-/// The remaining slack is left over or taken by items that lose on it, and weight in excess must be given back.
+/// Remaining slack is left over, or filled by items that lose on it; excess weight must be given back.
 double CoreSearch::bound(const State& state) const {
   const auto room = static_cast<double>(slack_ - state.weight);
   return state.loss + (room >= 0 ? to_add_.least_loss(room, price_) : to_save_.least_loss(-room, kInfinity));
@@ -237,7 +238,7 @@ void CoreSearch::expand(const CoreItem& item) {
   keep_undominated(item);
 }
 
-/// A state is dominated by one that weighs no more and costs no more. Survivors get their trails.
+/// Drops dominated states: another state weighs no more and costs no more. Survivors get their trails.
 void CoreSearch::keep_undominated(const CoreItem& item) {
   const auto costs_no_more = [&](const State& light, const State& heavy) {
     return light.loss + price_ * static_cast<double>(heavy.weight - light.weight) <= heavy.loss;
@@ -259,7 +260,7 @@ std::uint32_t CoreSearch::trail_to(std::uint32_t before, std::uint32_t item, std
   return static_cast<std::uint32_t>(trails_.size() - 1);
 }
 
-/// Cost falls with weight, so the heaviest state that fits is the best.
+/// Notes the heaviest state that fits: cost falls with weight, so it is the best.
 void CoreSearch::note_best() {
   const auto heavier = std::ranges::upper_bound(states_, slack_, {}, &State::weight);
   if (heavier != states_.begin()) note(*std::prev(heavier));
@@ -273,8 +274,8 @@ void CoreSearch::note(const State& state) {
   improved_ = true;
 }
 
-/// Adds deviations of pending items, greedily: while there is too much weight such that save, then such that fit.
-/// Notes the result if it is the best so far.
+/// Adds deviations of pending items greedily: as long as there is too much weight, those that save weight; then those
+/// that fit. Notes the result if it is the best so far.
 void CoreSearch::complete(State state) {
   const std::size_t trails_before = trails_.size();
   for (const std::uint32_t i : pending_) {
@@ -293,7 +294,7 @@ void CoreSearch::complete(State state) {
   if (best_trail_ != state.trail) trails_.resize(trails_before);
 }
 
-/// The most promising state; and some others, as there may be many that promise the same.
+/// Completes the most promising state, and some others, as many states may promise the same.
 void CoreSearch::complete_some() {
   if (states_.empty()) return;
   complete(*std::ranges::min_element(states_, {}, &State::bound));
@@ -320,13 +321,13 @@ Solution CoreSearch::run() {
     if (tried_ > kMostTried || states_.size() > kMostStates) break;
     ++next;
     if (item.least_loss >= limit()) continue;
-    const bool refresh = tried_ >= refresh_at;  // bounds that count too many items as pending are valid, but wide
+    const bool refresh = tried_ >= refresh_at;  // bounds that count too many items as pending are valid, but loose
     if (refresh) refresh_pending(next);
     expand(item);
     note_best();
     if (!refresh) continue;
     complete_some();
-    refresh_at = tried_ + pending_.size();  // as much work for the bounds as for the states
+    refresh_at = tried_ + pending_.size();  // as much work goes into the bounds as into the states
   }
   double least_loss = best_loss_;
   if (next < core_.size()) {

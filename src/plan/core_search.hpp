@@ -1,4 +1,4 @@
-// From the relaxation's optimum to the knapsack's: a search over the few items that may differ between the two.
+// Finds the knapsack's optimum from the relaxation's, by a search over the few items in which the two may differ.
 #pragma once
 
 #include "plan/relaxation.hpp"

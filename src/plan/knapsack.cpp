@@ -11,14 +11,14 @@ namespace actzip::plan {
 
 namespace {
 
-/// The options worth considering, and where they stood.
+/// The options worth considering, and their original indices.
 struct Frontier {
   Problem problem;
   Picks original;
 };
 
-/// Without options that another one of the same item beats or equals in cost, at no more weight. What is left rises in
-/// weight and falls in cost; of equal options the first stays.
+/// Returns the problem without options for which another option of the same item costs no more and weighs no more. The
+/// rest rise in weight and fall in cost; of equal options the first stays.
 Frontier frontier_of(const Problem& all) {
   Frontier frontier;
   frontier.problem.capacity = all.capacity;

@@ -16,7 +16,7 @@ namespace actzip {
 
 namespace {
 
-constexpr double kMostNumber = 1e100;  ///< products and their sums stay finite
+constexpr double kMostNumber = 1e100;  ///< keeps products and their sums finite
 constexpr std::int64_t kMostElems = std::int64_t{1} << 48;
 constexpr std::size_t kMostBytes = std::size_t{1} << 54;
 constexpr std::int64_t kMostWeight = std::int64_t{1} << 62;
@@ -72,13 +72,13 @@ std::int64_t capacity_of(std::span<const PlanItem> items, const Budget& budget) 
   if (const auto* bytes = std::get_if<TotalBytes>(&budget)) {
     return static_cast<std::int64_t>(std::min(bytes->value, static_cast<std::size_t>(kMostWeight)));
   }
-  // 2.3 bits for 10 elements are 23 bits, whatever the product is rounded to.
+  // 2.3 bits for 10 elements are 23 bits, however the product is rounded.
   constexpr double kRoundUp = 1.0 + 1e-12;
   const double bits = std::get<AverageBits>(budget).value * sum_of_elems(items) * kRoundUp;
   return bits < static_cast<double>(kMostWeight) ? static_cast<std::int64_t>(bits) : kMostWeight;
 }
 
-/// Everything the budget has to do with is checked here, so that the solver meets sound numbers.
+/// Builds the problem. Checks items and budget here, so that the solver gets only valid numbers.
 plan::Problem make_problem(std::span<const PlanItem> items, const Budget& budget) {
   plan::Problem problem;
   problem.first.reserve(items.size() + 1);
@@ -115,7 +115,7 @@ struct Total {
   double variance = 0.0;
 };
 
-/// The choice of the most bits up to `bits`; if all have more, that of the fewest.
+/// Returns the choice with the most bits up to `bits`; if all have more, the one with the fewest.
 const PlanChoice& choice_up_to(const PlanItem& item, int bits) {
   const auto nearer = [bits](const PlanChoice& a, const PlanChoice& b) {
     if ((a.bits <= bits) != (b.bits <= bits)) return a.bits <= bits;

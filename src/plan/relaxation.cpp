@@ -7,7 +7,7 @@ namespace actzip::plan {
 
 namespace {
 
-/// From one corner of an item's lower convex hull to the next.
+/// A step from one corner of an item's lower convex hull to the next.
 struct Step {
   double slope;  ///< cost saved for each unit of weight
   std::uint32_t item;
@@ -15,12 +15,12 @@ struct Step {
   std::uint32_t to;
 };
 
-/// The one expression for it: corners and steps are compared by the same rounded numbers.
+/// The only expression for slopes, so that corners and steps are compared by the same rounded numbers.
 double slope(const Option& from, const Option& to) {
   return (from.cost - to.cost) / static_cast<double>(to.weight - from.weight);
 }
 
-/// The corners of the hull of an item's options, in `corners`, whose memory is used again.
+/// Finds the corners of the hull of an item's options. Reuses the memory of `corners`.
 void find_hull(const Problem& problem, std::size_t item, Picks& corners) {
   corners.clear();
   for (std::uint32_t i = problem.first[item]; i < problem.first[item + 1]; ++i) {
@@ -35,7 +35,7 @@ void find_hull(const Problem& problem, std::size_t item, Picks& corners) {
   }
 }
 
-/// All steps of all items, the most worthwhile first; those of one item in their order.
+/// All steps of all items, the most worthwhile first; those of one item stay in their order.
 std::vector<Step> sorted_steps(const Problem& problem) {
   std::vector<Step> steps;
   steps.reserve(problem.options.size());
@@ -48,7 +48,7 @@ std::vector<Step> sorted_steps(const Problem& problem) {
     }
   }
   std::ranges::sort(steps, [](const Step& a, const Step& b) {
-    return std::tie(b.slope, a.from) < std::tie(a.slope, b.from);  // `from` rises with the item, too
+    return std::tie(b.slope, a.from) < std::tie(a.slope, b.from);  // `from` rises with the item as well
   });
   return steps;
 }

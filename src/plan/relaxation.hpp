@@ -8,13 +8,13 @@
 namespace actzip::plan {
 
 struct Relaxation {
-  Picks picks;             ///< its optimum, the divided item rounded down
-  std::int64_t slack = 0;  ///< what these picks leave of the capacity
-  double price = 0.0;      ///< of a unit of weight: what the next one would save. 0 if everything has its best option
-  Picks filled;            ///< `picks`, and greedily what else fits
+  Picks picks;             ///< the optimum, with the divided item rounded down
+  std::int64_t slack = 0;  ///< the capacity that these picks leave
+  double price = 0.0;      ///< of a unit of weight: what the next one would save; 0 if every item has its best option
+  Picks filled;            ///< `picks`, filled up greedily with what else fits
 };
 
-/// Requires options of falling cost and rising weight within each item, and that the first ones fit.
+/// Requires that within each item cost falls and weight rises, and that the first options together fit.
 Relaxation relax(const Problem& problem);
 
 }  // namespace actzip::plan

@@ -20,21 +20,21 @@ namespace {
 constexpr double kFewestBits = 1.0;
 constexpr double kMostBits = Affine::kMostBits;
 constexpr double kDefaultBits = 2.0;
-constexpr double kLeastError = 1e-6;         // of a table's codec: none is exact that a plan may change
-constexpr std::int64_t kObserveEvery = 200;  // an observed step takes as long as two or three
+constexpr double kLeastError = 1e-6;         // of the table's codec: none that a plan may change is exact
+constexpr std::int64_t kObserveEvery = 200;  // an observed step takes as long as two or three others
 constexpr std::int64_t kMeasureEvery = 1000;
 
-/// Sharing is learned in the first step.
+/// The first step to observe: the step before it learns what is shared.
 constexpr std::int64_t kFirst = 2;
 
-/// Memory that is kept once, whoever saves it.
+/// Memory that is kept once, and all sites that save it.
 struct Holding {
   Site* keeper = nullptr;
-  std::vector<Site*> sites;  ///< that a plan may choose for
+  std::vector<Site*> sites;  ///< those that a plan may choose for
   std::optional<double> sensitivity;
 };
 
-/// By keepers, in the order of the step. What somebody asks to be kept exactly is out of a plan's reach.
+/// Groups the sites by keeper, in the order of the step. Memory that a site needs exactly is out of a plan's reach.
 std::vector<Holding> holdings(std::span<Site* const> step) {
   std::vector<Holding> found;
   std::unordered_map<const Site*, std::size_t> place;
@@ -52,14 +52,15 @@ std::vector<Holding> holdings(std::span<Site* const> step) {
 
 std::int64_t elems_of(const Holding& holding) { return unique_elems(holding.keeper->shape); }
 
-/// How sensitive memory is taken to be before anybody has looked: as if the table balanced what each element adds.
+/// The sensitivity that is assumed before any is known: as if the table balanced what each element adds.
 double prior_of(const Holding& holding) {
   double sum = 0.0;
   for (const Site* site : holding.sites) sum += 1.0 / std::max(site->table_error, kLeastError);
   return sum * static_cast<double>(elems_of(holding));
 }
 
-/// What is not known yet is taken to be as sensitive as the rest is, beside what was expected of it.
+/// Known sensitivities relative to their priors. Unknown ones are assumed to differ from their priors by the same
+/// factor.
 double known_beside_prior(std::span<const Holding> all) {
   double known = 0.0;
   double prior = 0.0;
@@ -81,7 +82,7 @@ std::vector<PlanChoice> choices_for(const Holding& holding, const PlanLimits& li
   return choices_for(*holding.keeper, kept_shape(*holding.keeper), least, !holding.keeper->can_plan, limits);
 }
 
-/// Bytes of a step that no plan can change.
+/// The bytes of a step that no plan can change.
 std::size_t fixed_bytes(std::span<Site* const> step, std::span<const Holding> planned) {
   std::size_t sum = 0;
   for (const Site* site : step) sum += site->last.after;
@@ -89,14 +90,15 @@ std::size_t fixed_bytes(std::span<Site* const> step, std::span<const Holding> pl
   return sum;
 }
 
-/// What a plan for `bytes` of a step may spend on these. Throws Error(budget_too_small) if that is less than nothing.
+/// Returns what a plan for `bytes` of a step may spend on the planned items. Throws Error(budget_too_small) if less
+/// than nothing is left.
 TotalBytes left_of(TotalBytes bytes, std::size_t fixed) {
   if (fixed <= bytes.value) return {bytes.value - fixed};
   throw Error(ErrorCode::budget_too_small,
               fmt::format("session: {} of {} bytes are out of reach of a plan", fixed, bytes.value));
 }
 
-/// The budget, or the least that can be had if that is more.
+/// Returns the budget, or the least that the choices allow if that is more.
 AverageBits affordable(double budget, std::span<const PlanItem> items) {
   double least = 0.0;
   double elems = 0.0;
@@ -108,7 +110,7 @@ AverageBits affordable(double budget, std::span<const PlanItem> items) {
   return {std::max(budget, least / elems)};
 }
 
-/// The plane belongs to a ReLU, which kept it first.
+/// Returns `spec` without its plane, which belongs to the ReLU that kept it first.
 CodecSpec without_plane(CodecSpec spec) {
   if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = false;
   return spec;
@@ -119,14 +121,14 @@ void tell(const Holding& holding, const CodecSpec& spec) {
   holding.keeper->asked = want_of(spec, has_plane(spec));
 }
 
-/// What the table is asked for until there is a plan: as much as the budget, rounded up.
+/// Returns the bits that the table gets until there is a plan: the budget, rounded up.
 std::optional<Bits> bits_before_a_plan(double budget) {
   if (budget <= kDefaultBits) return std::nullopt;
   const int whole = static_cast<int>(std::ceil(budget));
   return Bits(whole <= Rotated::kMostBits ? whole : Affine::kMostBits);
 }
 
-/// No codec has as many: sites get more or less.
+/// Whether no codec has so many bits: sites then get more or less.
 bool is_average_bits(const std::optional<double>& bits) { return bits && !spec_of_bits(*bits); }
 
 }  // namespace
@@ -149,17 +151,17 @@ Adapt parse_adapt(const std::string& text) {
                   text));
 }
 
-/// Where the table gives 4 bits, an error does more than in proportion to its square: 1 bit is not to be had.
+/// Where the table gives 4 bits, harm grows faster than the squared error, so 1 bit is not offered.
 Bits least_bits(const PolicyRow& row) {
   const auto* rotated = std::get_if<Rotated>(&row.spec);
   return Bits(rotated != nullptr && rotated->bits == Bits(4) ? 2 : 1);
 }
 
 Bits least_bits(const Site& site, const PlanLimits& limits) {
-  // Few bits of what the table gives 8 do more harm than their error says, and the first steps of a budget know no
-  // more.
+  // Where the table gives 8 bits, few bits do more harm than their error says, and in its first steps a budget has no
+  // plan that could know better.
   constexpr Bits kOfMany(4);
-  if (site.has_plane) return site.least_bits;  // others read the values that it keeps
+  if (site.has_plane) return site.least_bits;  // other sites read the values that it keeps
   const bool has_many = std::holds_alternative<Affine>(site.row->spec);
   const Bits least = limits.has_budget && has_many ? kOfMany : least_bits(*site.row);
   return std::max(least, site.least_bits);
@@ -182,7 +184,7 @@ std::vector<PlanChoice> choices_for(const Site& keeper, const KeptShape& shape, 
   }
   std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits < fewest; });
   const auto samples = keeper.summaries.observed();
-  for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error by it
+  for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error
     choice.spec = in_family(choice.spec, limits.family);
     choice.bytes = kept_bytes(keeper, shape, choice.spec);
     choice.error = samples && std::holds_alternative<Rotated>(choice.spec) ? samples->error_at[choice.bits - 1]
@@ -232,7 +234,7 @@ bool can_plan(const PolicyRow& row, const Choice& choice) {
 TrialNoise trial_noise(const CodecSpec& held) {
   const CodecSpec spec = Rotated{.bits = Bits(2), .mask_plane = has_plane(held)};
   const double held_error = std::holds_alternative<Copy>(held) ? 0.0 : expected_error(held);
-  // What is restored without bias is as much longer as it is wrong.
+  // An unbiased restored tensor has a square larger by its own relative error.
   return {spec, expected_error(spec) * (1.0 + held_error), held_error};
 }
 
@@ -250,7 +252,7 @@ Adaptation::Adaptation(const SessionOptions& options) {
 void Adaptation::begin_step() {
   ++steps_;
   if (!is_on_) return;
-  // The sooner, the faster gradients change: before the interval sets in, each power of two is observed.
+  // Gradients change faster early on: before the interval sets in, each step that is a power of two is observed.
   const bool is_early = steps_ == kFirst || (!is_measured_ && steps_ > kFirst && steps_ < interval_ &&
                                              std::has_single_bit(static_cast<std::uint64_t>(steps_)));
   if (is_early || steps_ % interval_ == 0) is_due_ = true;

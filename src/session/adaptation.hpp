@@ -1,4 +1,5 @@
-// Bits where they matter: what is known about the sites of a session becomes a plan. docs/plan.md has the mathematics.
+// Gives bits to the sites that matter: turns what is known about the sites of a session into a plan. docs/plan.md has
+// the mathematics.
 #pragma once
 
 #include <cstdint>
@@ -13,59 +14,60 @@ namespace actzip::session {
 
 struct Site;
 
-/// What `adapt` asks for.
+/// SessionOptions::adapt, parsed.
 struct Adapt {
   bool by_layer = false;
   bool by_sample = false;
   bool is_measured = false;
 };
 
-/// Throws Error(invalid_spec) for what it cannot mean.
+/// Throws Error(invalid_spec) for any other text.
 Adapt parse_adapt(const std::string& text);
 
-/// The least bits of a sample, or of a site in a plan.
+/// The fewest bits for a sample, or for a site in a plan.
 Bits least_bits(const PolicyRow& row);
 
-/// What bounds the choices for all sites alike.
+/// Limits on the choices of all sites.
 struct PlanLimits {
   CodecFamily family;
   int max_bits = 0;         ///< 0: no limit
-  bool has_budget = false;  ///< in bytes
+  bool has_budget = false;  ///< the budget is in bytes
 };
 
-/// What the size of something kept depends on.
+/// What the size of a kept tensor depends on, besides its codec.
 struct KeptShape {
   DType dtype = DType::f32;
   Shape shape;
   std::int64_t row_elems = 0;
 };
 
-/// Of what `site` kept last.
+/// The shape of what `site` kept last.
 KeptShape kept_shape(const Site& site);
 
 /// Bytes of a tensor that `site` keeps by `spec`.
 std::size_t kept_bytes(const Site& site, const KeptShape& shape, const CodecSpec& spec);
 
-/// The least bits of one site in a plan.
+/// The fewest bits for one site in a plan.
 Bits least_bits(const Site& site, const PlanLimits& limits);
 
-/// The ways in which a plan may keep a tensor at `keeper`, from the fewest bits on; there is always one. With a plane
-/// for the ReLU that kept it first, if somebody needs that.
+/// Returns the ways in which a plan may keep a tensor at `keeper`, from the fewest bits on; never empty. `plane`: with
+/// the mask plane for the ReLU that kept the tensor first.
 std::vector<PlanChoice> choices_for(const Site& keeper, const KeptShape& shape, Bits least, bool plane,
                                     const PlanLimits& limits);
 
 bool has_plane(const CodecSpec& spec);
 
-/// The bits for the policy: none if a plan spends them. Throws Error(invalid_spec) for options that contradict.
+/// Returns the bits for the policy; nothing if a plan distributes them. Throws Error(invalid_spec) for options that
+/// contradict each other.
 std::optional<Bits> policy_bits(const SessionOptions& options);
 
-/// Whether a plan may take the place of what the policy chose: values in few bits, and no user asked for them so.
+/// Whether a plan may replace the policy's choice: it keeps values in few bits, and no rule of the user asks for that.
 bool can_plan(const PolicyRow& row, const Choice& choice);
 
-/// What a site that may be planned is tried out with, when its memory is kept as `held`.
+/// Returns the noise by which a site is tried out when its memory is kept as `held`.
 TrialNoise trial_noise(const CodecSpec& held);
 
-/// When to look and what came of it. Not thread-safe: the state's mutex guards it, and the sites.
+/// Decides when to observe, and makes plans. Not thread-safe: the state's mutex guards it and the sites.
 class Adaptation {
  public:
   explicit Adaptation(const SessionOptions& options);
@@ -76,22 +78,22 @@ class Adaptation {
   [[nodiscard]] bool wants_observation() const noexcept { return is_due_ && !is_measured_; }
   [[nodiscard]] bool wants_measurement() const noexcept { return is_due_ && is_measured_; }
 
-  /// Nothing could be observed: not before the next interval.
+  /// The step could not be observed: tries again after an interval.
   void skip_observation() noexcept { is_due_ = false; }
 
-  /// Plans for what `step` kept, the sites of one step, and tells the sites. Bytes are those of the whole step, what no
-  /// plan can change included; without them the average bits are the budget. Throws Error(budget_too_small) if the
-  /// bytes do not suffice.
+  /// Makes a plan for what the sites in `step`, those of one step, have kept, and tells the sites. `bytes` is for the
+  /// whole step, including what no plan can change; without it, the average bits are the budget. Throws
+  /// Error(budget_too_small) if the bytes do not suffice.
   void plan(std::span<Site* const> step, std::optional<TotalBytes> bytes = std::nullopt);
 
   [[nodiscard]] const PlanLimits& limits() const noexcept { return limits_; }
   void set_gradient_variance(double variance);
   void set_measured_variance(double variance) { report_.measured_variance = variance; }
 
-  /// As of the last plan.
+  /// The report of the last plan.
   [[nodiscard]] const PlanReport& report() const noexcept { return report_; }
 
-  /// Where it stands, to go on from there in another session.
+  /// Its progress, to continue from in another session.
   struct Progress {
     std::int64_t steps = 0;
     bool is_due = false;

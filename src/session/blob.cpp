@@ -16,7 +16,7 @@ namespace actzip {
 
 namespace {
 
-/// The mask plane of a rotated blob, which is what `mask` would have written.
+/// The mask plane of a rotated blob: the same bytes that `mask` would have written.
 ConstByteSpan mask_plane(const Blob::Contents& contents, const Allocation& bytes) {
   const auto& spec = std::get<Rotated>(contents.spec);
   const auto sections = format::sections(spec, format::geometry(spec, contents.elems, contents.segments),
@@ -38,7 +38,7 @@ void Blob::put_away(Memory& memory, const store::LeaveNote& note) {
 }
 
 Blob::~Blob() {
-  // Its site may have kept another one since.
+  // The site may have kept another blob since.
   if (kept_at >= 0.0 && site->kept_at == kept_at) site->freed_at = state_->now();
   state_->shared.erase(*this);
   state_->decoded.forget(*this);
@@ -102,7 +102,7 @@ Allocation restore(const Kept& kept, const Stream& stream, Memory& memory) {
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", *kept.site, error.what()));
   }
-  // A mask is asked for once, mostly between two times that the same values are.
+  // A mask is restored once, usually between two uses of the same values, so it must not replace them.
   if (!std::holds_alternative<Mask>(encoded.spec)) cache.put(key, values);
   return values;
 }

@@ -1,4 +1,4 @@
-// Encoded bytes with everything that is needed to decode them.
+// Encoded bytes with everything needed to decode them.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,16 @@ class Blob : public std::enable_shared_from_this<Blob> {
     DType dtype = DType::f32;
     std::int64_t elems = 0;
     Seed seed{0};
-    Segments segments;                         ///< samples with bits of their own, or one
-    Stream stream;                             ///< the one it was encoded on; on the CPU its executor is not used again
-    std::shared_ptr<store::Store> store = {};  ///< where the bytes wait; null: on the device, in the framework's memory
-    Allocation bytes;                          ///< empty unless encoded
-    std::shared_ptr<void> encoded;      ///< if it has indices on a device: the point of Memory when they are encoded
-    const std::string* site = nullptr;  ///< its name, in the state
-    bool is_dropped = false;            ///< it passed the budget: there are no bytes, and backward fails
-    store::HeldMemory::Part held = {};  ///< what it counts for in a budget
+    Segments segments;  ///< samples with bits of their own, or one segment
+    Stream stream;      ///< the stream it was encoded on; on the CPU its executor is not used again
+    /// Where the bytes wait. Null: on the device, in the framework's memory.
+    std::shared_ptr<store::Store> store = {};
+    Allocation bytes;  ///< empty unless encoded
+    /// If it has indices on a device: the point of Memory at which they are encoded.
+    std::shared_ptr<void> encoded;
+    const std::string* site = nullptr;  ///< name of its site, owned by the state
+    bool is_dropped = false;            ///< it passed the budget: it has no bytes, and backward fails
+    store::HeldMemory::Part held = {};  ///< the bytes that it counts for in a budget
 
     [[nodiscard]] store::Store& where() const { return store ? *store : store::device_store(); }
   };
@@ -39,21 +41,21 @@ class Blob : public std::enable_shared_from_this<Blob> {
   ~Blob();
 
   [[nodiscard]] const Contents& contents() const { return contents_; }
-  /// Whether bytes are to be written into it before anybody may have it.
+  /// Whether its bytes must be written before anyone may use it.
   [[nodiscard]] bool wants_bytes() const { return contents_.how == Keep::encoded && !contents_.is_dropped; }
   [[nodiscard]] ByteSpan bytes() const {
     return {contents_.bytes.data, contents_.bytes.size, contents_.stream.device()};
   }
-  /// When they have been written: its store holds them from now on.
+  /// Gives the written bytes to its store, which holds them from now on.
   void put_away(Memory& memory, const store::LeaveNote& note);
   [[nodiscard]] session::State& state() const { return *state_; }
 
-  // What the table knows it by; all of it is set before it is put there.
+  // What the table of shares knows about it; all of this is set before insertion.
   session::ShareKeys keys;
-  session::Want want{};           ///< what its site asks for
-  session::Want have{};           ///< what is kept: more, if others ask for it
+  session::Want want{};           ///< what its site needs
+  session::Want have{};           ///< what is kept; more if other sites need it
   session::Site* site = nullptr;  ///< null until it is kept
-  double kept_at = -1.0;          ///< when its site kept it; below 0: it holds nothing
+  double kept_at = -1.0;          ///< when its site kept it; below 0 if it holds nothing
 
  private:
   std::shared_ptr<session::State> state_;

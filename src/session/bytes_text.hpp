@@ -1,4 +1,4 @@
-// Bytes for people.
+// Formats numbers of bytes for people.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@ std::optional<Allocation> DecodeCache::find(const Key& key) {
 }
 
 void DecodeCache::put(const Key& key, const Allocation& values) {
-  Allocation old;  // freed after the lock
+  Allocation old;  // declared before the lock, so that it is freed after unlocking
   const std::lock_guard lock(mutex_);
   old = std::exchange(values_, values);
   key_ = key;

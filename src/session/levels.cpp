@@ -101,7 +101,7 @@ constexpr std::array kLevels = {
           .strategy = "as L1, codes in host memory"},
 };
 
-/// Of the codec that the policy would take for so many bits.
+/// The text of the codec that the policy would use for so many bits.
 std::string codec_for(double bits) {
   if (const auto spec = spec_of_bits(bits)) return to_string(*spec);
   throw Error(ErrorCode::invalid_spec,
@@ -110,7 +110,7 @@ std::string codec_for(double bits) {
 
 constexpr std::string_view kGact = "gact:";
 
-/// GACT codes whatever is saved, by whatever function.
+/// Adds rules for unknown functions: GACT encodes whatever is saved, by whatever function.
 void add_unknown(std::vector<Rule>& rules, double bits) {
   for (const char* uses : {"use:unknown", "use:foreign"}) {
     rules.push_back({uses, bits > 4.0 ? "affine:8:nearest" : "rotated:4"});

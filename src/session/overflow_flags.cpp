@@ -1,4 +1,4 @@
-// The words by which a device says that an index lay outside its bound.
+// The flag words by which a device reports that an index lay outside its bound.
 #include <fmt/format.h>
 
 #include <algorithm>

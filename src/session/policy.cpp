@@ -24,18 +24,18 @@ constexpr std::string_view kDivisionAllowed = "division[:1..8][:stochastic|dithe
 constexpr std::string_view kAll = ":all";
 constexpr std::string_view kResult = "result";
 
-/// For what may be divided by its own size: a loss or a norm written by hand takes a root of a square. Its error must
-/// be small against each value, not against the largest of its group.
+/// For values that may be divided by their own size: a loss or a norm written by hand takes the root of a square. The
+/// error must be small relative to each value, not to the largest of its group.
 constexpr CodecSpec kFine = Cast{.to = DType::bf16};
 
-/// A pattern that begins so is for uses.
+/// A pattern with this prefix matches uses.
 constexpr std::string_view kForUses = "use:";
 
-/// A rule keeps the result, so that the operator need not run again for the rest.
+/// For when a rule keeps the result: the operator need not run again for the rest.
 constinit const PolicyRow kBesideKeptResult{
     Use::attention_statistics, Treatment::exactly, {}, "its operator's result is kept by a rule"};
 
-/// The site that the same call has for its result.
+/// Returns the site at which the same call saves its result.
 SiteKey site_of_result(SiteKey site) {
   site.slot = kResult;
   site.use = Use::attention_result;
@@ -53,7 +53,7 @@ bool takes(const CodecSpec& spec, DType dtype) {
 
 Choice as_is(std::string_view reason) { return {.keep = Keep::as_is, .spec = Copy{}, .reason = reason}; }
 
-/// Rows whose operators ask for no values: a codec for values would lose what a bit or a shape says exactly.
+/// Whether the operators of a row need no values. A codec for values would lose what a bit or a shape says exactly.
 bool keeps_no_values(const PolicyRow& row) {
   return row.treatment == Treatment::sign || row.treatment == Treatment::interval ||
          row.treatment == Treatment::scaled_mask || row.treatment == Treatment::shape_only ||
@@ -83,7 +83,7 @@ bool is_division(std::string_view preset) {
   return preset == kDivision || preset.starts_with(std::string(kDivision) + ':');
 }
 
-/// What `division` says about its maps: all but their size, which is the tensor's. `rest` has no "all" in it.
+/// Parses what `division` says about maps: everything but their size, which is the tensor's. `rest` has no "all" in it.
 Dual parse_division(std::string_view preset, std::string_view rest) {
   const auto refuse = [&](std::string_view why) {
     throw Error(ErrorCode::invalid_spec,
@@ -99,7 +99,7 @@ Dual parse_division(std::string_view preset, std::string_view rest) {
   return spec;
 }
 
-/// Names of uses that a pattern can meet, for a message.
+/// Names of all uses, for a message.
 std::string use_names() {
   std::string names;
   for (const Use use : all_uses()) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(use));
@@ -142,7 +142,7 @@ Choice choose_interval(const PolicyRow& row, DType dtype, const OperatorFacts& f
   return {.keep = Keep::encoded, .spec = *mask, .reason = row.reason};
 }
 
-/// Whether its memory has the order of its dimensions, without gaps.
+/// Whether the memory follows the order of the dimensions, without gaps.
 bool lies_in_rows(const Shape& shape) {
   std::int64_t stride = 1;
   for (int d = shape.rank - 1; d >= 0; --d) {
@@ -155,9 +155,9 @@ bool lies_in_rows(const Shape& shape) {
 
 std::int64_t in_groups(std::int64_t row_elems, std::int64_t group) { return (row_elems + group - 1) / group * group; }
 
-/// Elements of rows that may differ so much in size that they must not share a group; 0: there are none.
+/// Returns the length of rows that may differ so much in size that they must not share a group; 0 if there are none.
 std::int64_t own_rows(const PolicyRow& row, std::int64_t row_elems) {
-  // A row whose keys are all masked is NaN, and would make its neighbours so.
+  // A row whose keys are all masked is NaN, and would turn its neighbours into NaN.
   if (row.use == Use::softmax_result) return row_elems;
   const bool has_rows = row.treatment == Treatment::codec_by_row || row.treatment == Treatment::pointwise ||
                         row.treatment == Treatment::codec_if_whole;
@@ -171,13 +171,14 @@ bool is_product(Use use) {
          use == Use::vector_operand;
 }
 
-/// The least group of `affine` that holds a row.
+/// The smallest group of `affine` that holds a row.
 GroupSize group_for(std::int64_t row_elems) {
   constexpr std::uint64_t kLeastGroup = 32;
   return GroupSize(static_cast<int>(std::bit_ceil(std::max(static_cast<std::uint64_t>(row_elems), kLeastGroup))));
 }
 
-/// With groups that pads rows of that width least. Those of `rotated` are too large for short rows; `affine` pads none.
+/// Returns `spec` with the groups that pad rows of that width least. Groups of `rotated` are too large for short rows;
+/// `affine` pads none.
 CodecSpec for_rows(CodecSpec spec, std::int64_t row_elems) {
   constexpr int kSmallGroup = 128;
   auto* rotated = std::get_if<Rotated>(&spec);
@@ -371,8 +372,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool near_loss = facts.after_model && (pointwise || is_product(row.use));
   const bool tiny_rows = is_norm(row.use) && facts.row_elems > 0 && facts.row_elems < kTinyRow;
   const bool is_fine = near_loss || tiny_rows || (pointwise && facts.meets_itself);
-  const bool is_summed =
-      facts.meets_parameter && facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
+  const bool is_summed = facts.meets_parameter && facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   CodecSpec spec =
       is_fine ? kFine
@@ -382,7 +382,8 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
 }
 
-/// What changes no value, or treats all alike, has no arguments in few bits that a result must fit.
+/// Whether operators run again in backward. A preset that changes no value, or treats everything alike, has no
+/// compressed arguments that a result would have to match.
 bool Policy::runs_again() const { return !lossless_ && !uniform_ && (!division_ || divides_all_); }
 
 bool Policy::recomputes(const PolicyRow& row) const {

@@ -13,15 +13,16 @@ constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
 constexpr Affine kEightBitsDithered{.bits = Bits(8), .rounding = Rounding::dithered};
-// Where probability is 1 its logarithm is the greatest of its group, which f32 statistics make exact; below the floor
-// it is 0 for all that a gradient can see, and masked logits, which are -inf, do not stretch their group.
+// Where a probability is 1, its logarithm is the greatest of its group, which f32 statistics make exact. Below the
+// floor, a logarithm stands for a probability that is 0 for all that a gradient can see; and masked logits, which are
+// -inf, do not stretch their group.
 constexpr Affine kLogarithm{.bits = Bits(8), .rounding = Rounding::nearest, .stats = StatsType::f32, .floor = -32.0F};
 constexpr Cast kHalf{.to = DType::bf16};
 
 // constinit: the table is data; nothing runs before main().
 constinit const std::array<PolicyRow, kUses> kRows = {
-    // Few bits would do for most of what they save. But an additive mask, a log-sum-exp or a divisor in few bits is a
-    // gradient that points elsewhere, or NaN, and nothing tells them apart.
+    // Few bits would suffice for most of what these save. But an additive mask, a log-sum-exp or a divisor in few bits
+    // gives a gradient that points elsewhere, or NaN, and nothing distinguishes them.
     PolicyRow{Use::unknown, Treatment::not_known, {}, "an operator that actzip does not know"},
     PolicyRow{Use::foreign, Treatment::not_known, {}, "only the author of this function knows what it is saved for"},
     PolicyRow{Use::sign, Treatment::sign, {}, "its gradient asks for the sign alone"},
@@ -32,21 +33,22 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::index, Treatment::index, {}, "positions along one dimension"},
     PolicyRow{Use::attention_query, Treatment::codec, kFourBits, "passes through an exponential in backward"},
     PolicyRow{Use::attention_key, Treatment::codec, kFourBits, "passes through an exponential in backward"},
-    // What is computed from it is divided by the sum of the true ones. With 4 bits, errors of logits come back as
-    // factors.
+    // Backward divides the exponentials of these logits by the sum of the true ones. With 4 bits, errors of logits
+    // become factors.
     PolicyRow{Use::attention_operand, Treatment::codec, kEightBits, "passes through an exponential beside a kept sum"},
-    // It enters linearly, but the gradients of query and key are differences between its rows, and small ones.
+    // It enters linearly, but the gradients of query and key are differences between its rows, which are small.
     PolicyRow{Use::attention_value, Treatment::codec, kThreeBits, "v of attention: enters linearly"},
-    // Backward takes the result's product with its gradient from that of every value. Noise in the values cancels there
-    // if the result is made of the same values, and with it most of what attention's gradient would suffer.
+    // Backward subtracts the product of gradient and result from the product of gradient and every value. If the result
+    // is computed from the same rounded values, their noise cancels there, and with it most of the noise in attention's
+    // gradient.
     PolicyRow{Use::attention_result, Treatment::again_or_codec, kTwoBits, "enters linearly"},
     PolicyRow{Use::attention_statistics, Treatment::again_or_exactly, {}, "statistics of attention are kept exactly"},
-    // Masks are padded so that rows are aligned: a kernel fails on a copy that is not.
+    // Masks are padded to align their rows: a kernel fails on an unaligned copy.
     PolicyRow{Use::attention_mask, Treatment::exactly, {}, "masks of attention are kept exactly"},
     PolicyRow{Use::batched_operand, Treatment::codec, kFourBits, "may be q and k of attention"},
     PolicyRow{Use::vector_operand, Treatment::codec_if_large, kTwoBits, "a vector that enters linearly"},
-    // More than a convolution's: its weight's gradient sums over rows, not over rows and pixels, and early in training
-    // most of a transformer's error comes from here.
+    // More than for a convolution: the gradient of the weight sums over rows, not over rows and pixels, and early in
+    // training most of a transformer's error comes from here.
     PolicyRow{Use::linear_input, Treatment::codec_by_width, kThreeBits, "enters linearly"},
     PolicyRow{Use::linear_weight, Treatment::codec_by_width, kThreeBits, "enters linearly"},
     PolicyRow{Use::convolution_input, Treatment::codec_by_map, kTwoBits, "enters linearly"},
@@ -64,20 +66,21 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::factor, Treatment::pointwise, kThreeBits, "a factor of what passes through"},
     PolicyRow{Use::power_base, Treatment::codec_if_whole, kTwoBits, "smooth and pointwise"},
     PolicyRow{Use::power_exponent, Treatment::as_is, {}, "a power with an exponent for each element"},
-    // affine, because most of it may lie at the ends of its range, and there it must be exact.
+    // affine, because most values may lie at the ends of their range, where the code must be exact.
     PolicyRow{Use::bounded_result, Treatment::codec, kFourBitsBounded, "a curve between two limits"},
     PolicyRow{Use::softmax_result, Treatment::codec, kEightBits, "result of an exponential"},
     PolicyRow{Use::log_probabilities, Treatment::codec_if_large, kLogarithm, "logarithms of probabilities"},
-    // bf16 and not 8 bits: they may be -inf, and stay so in bf16.
+    // bf16 rather than 8 bits: the values may be -inf, and stay so in bf16.
     PolicyRow{Use::log_sum, Treatment::codec_if_large, kHalf, "a logarithm, which may be -inf"},
-    // bf16 and not 8 bits: what divides needs its error small against itself, not against its neighbours.
+    // bf16 rather than 8 bits: the error of a divisor must be small relative to itself, not to its neighbours.
     PolicyRow{Use::quotient, Treatment::codec_if_large, kHalf, "its gradient is a quotient"},
-    // Dithered: nearest takes what is small beside its group for 0, always, and no step averages that out.
+    // Dithered: rounding to nearest would always turn a value that is small in its group into 0, and no step averages
+    // that out.
     PolicyRow{Use::exponential_result, Treatment::codec_if_large, kEightBitsDithered,
               "result of an exponential, a root or a norm"},
     PolicyRow{Use::loss_operand, Treatment::codec_if_large, kHalf, "a loss compares it with its target"},
     PolicyRow{Use::comparison, Treatment::as_is, {}, "its gradient compares values"},
-    // Near a pole, or at the end of a domain, no rounding is small.
+    // Near a pole, or at the end of a domain, no rounding error is small.
     PolicyRow{Use::pole, Treatment::as_is, {}, "its gradient has a pole"},
     PolicyRow{Use::solver, Treatment::as_is, {}, "its gradient solves with it"},
     PolicyRow{Use::position, Treatment::as_is, {}, "positions in an image"},

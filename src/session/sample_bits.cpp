@@ -9,10 +9,10 @@ namespace actzip::session {
 
 namespace {
 
-/// Shorter samples cost too much beside their codes, and on CUDA time: a warp works on so many elements.
+/// Shorter samples cost too many bytes besides their codes, and on CUDA time: a warp works on this many elements.
 constexpr std::int64_t kShortest = 1024;
 
-/// What tables and padding of samples may add to a tensor's bytes.
+/// The most that tables and padding of samples may add to a tensor's bytes.
 constexpr double kMostExtra = 1.05;
 
 /// Whether dimension 0 is the outermost one in memory, and nothing lies between the elements.
@@ -24,7 +24,8 @@ bool has_outermost_batch(const Shape& shape) {
   return format::element_order(shape).dense();
 }
 
-/// Rows of one sample lie together: a batch of texts may come as a batch of tokens.
+/// Returns the number of samples in dimension 0. Rows of one sample lie together, since a batch of texts may arrive as
+/// a batch of tokens.
 std::int64_t samples_in(const SavedTensor& tensor) {
   const std::int64_t rows = tensor.view.shape.sizes[0];
   const std::int64_t known = tensor.samples.count;
@@ -33,7 +34,7 @@ std::int64_t samples_in(const SavedTensor& tensor) {
 
 struct Widths {
   int bits = 0;
-  int most = 0;  ///< 0: a codec without bits for each segment
+  int most = 0;  ///< 0: the codec has no bits for each segment
   bool has_plane = false;
 };
 
@@ -55,7 +56,7 @@ Segments sample_segments(const CodecSpec& spec, const SavedTensor& tensor, Bits 
   const std::int64_t elems = unique_elems(tensor.view.shape);
   const std::int64_t length = elems / count;
   if (count > kMostPlannedSegments || length < kShortest) return {};
-  if (widths.has_plane && length % 32 != 0) return {};  // the plane is read as one mask, too
+  if (widths.has_plane && length % 32 != 0) return {};  // the plane is also read as a single mask
   const Segments segments{count, count * widths.bits};
   const auto bytes = static_cast<double>(encoded_bytes(spec, tensor.view.dtype, elems, segments));
   const bool is_cheap = bytes <= kMostExtra * static_cast<double>(encoded_bytes(spec, tensor.view.dtype, elems));

@@ -1,4 +1,5 @@
-// Bits for the samples of a tensor: which tensors are coded sample by sample, and what devices say came of it.
+// Distributes bits over the samples of a tensor: which tensors are coded sample by sample, and what devices report
+// about the result.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +13,21 @@
 
 namespace actzip::session {
 
-/// The segments in which `tensor` is coded by `spec`, with its average bits: its samples, if it has them and they can
-/// be told apart at little cost, otherwise one. docs/plan.md says when. `least` is for each sample.
+/// Returns the segments in which `tensor` is coded by `spec`, with the bits of `spec` on average: its samples, if it
+/// has them and they can be coded separately at little cost; otherwise one. docs/plan.md says when. Each sample gets at
+/// least `least` bits.
 Segments sample_segments(const CodecSpec& spec, const SavedTensor& tensor, Bits least);
 
-/// What the device of a site wrote about its samples. Not thread-safe: the state's mutex guards it.
+/// What the device of a site reported about its samples. Not thread-safe: the state's mutex guards it.
 class SampleSummaries {
  public:
-  /// Where the next encoding writes. That of an observed step stays until the next one, since devices run ahead of
-  /// those who read.
+  /// Returns where the next encoding writes its summary. The summary of an observed step survives until the next
+  /// observed step, because devices run ahead of those who read.
   SegmentSummary* next(bool is_observed, const Stream& stream, Memory& memory);
 
-  /// The last one that was written as far as is known by now; none before any.
+  /// Returns the last summary that was written, as far as is known by now; nothing before the first one.
   [[nodiscard]] std::optional<SegmentSummary> last() const;
-  /// That of the last observed step.
+  /// Returns the summary of the last observed step.
   [[nodiscard]] std::optional<SegmentSummary> observed() const;
 
  private:
@@ -37,7 +39,7 @@ class SampleSummaries {
   Slot last_ = Slot::any;
 };
 
-/// encode() with bits for each sample, and a summary of them.
+/// What encode_samples() encodes by: segments with bits of their own, and where to write a summary of them.
 struct SampleEncoding {
   CodecSpec spec;
   Segments segments;

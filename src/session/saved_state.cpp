@@ -1,4 +1,5 @@
-// A session as text: a line for the session, one for its plan, one for each site. Fields are separated by tabs.
+// Saves a session as text, and loads it: a line for the session, one for its plan, one for each site. Fields are
+// separated by tabs.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -36,7 +37,7 @@ std::string text_of(const std::optional<Want>& want) {
   return fmt::format("{} {} {}", static_cast<int>(want->how), int{want->not_negative}, to_string(want->spec));
 }
 
-/// Takes fields from the front of a line, or words from the front of a field.
+/// Reads fields from the front of a line, or words from the front of a field.
 class Reader {
  public:
   Reader(std::string_view text, char separator) : rest_(text), separator_(separator) {}
@@ -50,7 +51,7 @@ class Reader {
     return field;
   }
 
-  /// From 0 to `most`, so that counting from there on cannot overflow.
+  /// Reads a number from 0 to `most`, so that counting on from it cannot overflow.
   template <class T>
   T count(T most = T{1} << (std::numeric_limits<T>::digits - 2)) {
     const T value = number<T>();
@@ -60,7 +61,7 @@ class Reader {
 
   bool flag() { return count<int>(1) == 1; }
 
-  /// What plans are made of: finite and not negative.
+  /// Reads a number for a plan: finite and not negative.
   double amount() {
     const auto value = number<double>();
     if (!std::isfinite(value) || value < 0.0) fail(fmt::format("'{}' is no amount", value));
@@ -73,7 +74,7 @@ class Reader {
 
   std::optional<double> optional_amount() { return skips_none() ? std::nullopt : std::optional(amount()); }
 
-  /// What is only told: any number.
+  /// Reads a number that is only reported: any number.
   std::optional<double> optional_number() { return skips_none() ? std::nullopt : std::optional(number<double>()); }
 
   std::optional<Want> want() {

@@ -13,7 +13,8 @@ namespace {
 
 bool is_mask(const Want& want) { return want.how == Keep::encoded && std::holds_alternative<Mask>(want.spec); }
 
-/// A mask plane says which elements are not 0: where none is negative, those above 0.
+/// Whether the mask plane of `have` serves `want`. A plane tells which elements are not 0; if none is negative, these
+/// are the elements above 0.
 bool has_plane_for(const CodecSpec& have, const Want& want) {
   const auto* rotated = std::get_if<Rotated>(&have);
   return rotated != nullptr && rotated->mask_plane && want.not_negative && want.spec == CodecSpec(Mask{});
@@ -46,7 +47,7 @@ std::uint64_t storage_hash(const ShareKeys& keys) {
              static_cast<std::uint64_t>(keys.places.elems));
 }
 
-/// Odd factors keep the two kinds of keys apart, mostly.
+/// Odd factors usually keep the two kinds of keys apart.
 std::uint64_t source_hash(const ShareKeys& keys) {
   return mix(3 * keys.source.id + 5 * static_cast<std::uint64_t>(keys.places.elems));
 }
@@ -79,7 +80,7 @@ bool serves(const Want& have, const Want& want) {
   if (have.spec == want.spec || has_plane_for(have.spec, want)) return true;
   if (is_mask(have) || is_mask(want)) return false;
   const bool are_indices = std::holds_alternative<Index>(have.spec) && std::holds_alternative<Index>(want.spec);
-  if (are_indices) return true;  // whatever their bounds: what was kept was inside
+  if (are_indices) return true;  // whatever their bounds: what was kept lay inside
   if (std::holds_alternative<Index>(have.spec) || std::holds_alternative<Index>(want.spec)) return false;
   return expected_error(have.spec) <= expected_error(want.spec);
 }
@@ -99,7 +100,7 @@ void ShareTable::find_one(std::uint64_t hash, Matches matches, const ShareKeys& 
 }
 
 Found ShareTable::find(const ShareKeys& keys, const Want& want) {
-  Found found;  // before the lock: a blob that dies here takes itself out of the table
+  Found found;  // declared before the lock: a blob that is freed here removes itself from the table
   const std::lock_guard lock(mutex_);
   if (keys.storage != 0) find_one(storage_hash(keys), same_storage, keys, want, found);
   if (keys.source.id != 0 && !found.blob) find_one(source_hash(keys), same_source, keys, want, found);

@@ -19,7 +19,7 @@ namespace actzip::session {
 
 namespace {
 
-/// Bytes of a tensor kept as it is, below which it costs more to find it again than to keep it twice.
+/// Below this many bytes, finding a tensor that is kept as is again costs more than keeping it twice.
 constexpr std::size_t kWorthSharing = 4096;
 
 constexpr std::string_view kCallers = "its caller held it until backward, in an earlier step";
@@ -29,15 +29,15 @@ std::size_t tensor_bytes(const SavedTensor& tensor) {
   return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
 }
 
-/// After a ReLU a mask plane makes half of the elements exact, and the rest lie in half the range: without it, it takes
-/// a bit more to be as faithful (2 bits with a plane: 0.045 of squared error; 3 bits without: 0.035).
+/// After a ReLU, a mask plane makes half of the elements exact, and the rest lie in half the range. Without the plane,
+/// one more bit is as faithful (2 bits with a plane: 0.045 of squared error; 3 bits without: 0.035).
 Want without_plane(Want want) {
   constexpr int kMost = 4;
   if (auto* rotated = std::get_if<Rotated>(&want.spec)) rotated->bits = Bits(std::min(rotated->bits.value + 1, kMost));
   return want;
 }
 
-/// Where `offload` says that bytes go: null if they stay.
+/// Returns the store that `offload` names; null if bytes stay on their device.
 std::shared_ptr<store::Store> store_for(const std::string& offload, std::shared_ptr<HeldMemory> budget) {
   if (offload.empty()) return nullptr;
   if (offload != kToHost) return store::file_store(offload);
@@ -46,7 +46,7 @@ std::shared_ptr<store::Store> store_for(const std::string& offload, std::shared_
 
 Want want_of(const Choice& choice) { return {choice.keep, choice.spec, choice.not_negative}; }
 
-/// A saver that asked for a mask, and is served by a blob of values.
+/// Whether a saver that needs a mask is served by a blob of values.
 bool asks_for_plane(const CodecSpec& asked, const Blob& blob) {
   return std::holds_alternative<Mask>(asked) && std::holds_alternative<Rotated>(blob.contents().spec);
 }
@@ -111,13 +111,13 @@ SiteId State::make_site(const SiteKey& key) {
     learn_use(site, key);
     site_by_name_.emplace(site.name, site.id);
   } catch (...) {
-    sites_.pop_back();  // half a site would be found by its number
+    sites_.pop_back();  // otherwise its number would refer to half a site
     throw;
   }
   return site.id;
 }
 
-/// A site that was loaded has learned bits, and waits for its adapter to say what it is used for.
+/// A loaded site knows its bits, but not its use until its adapter names it.
 void State::learn_use(Site& site, const SiteKey& key) const {
   if (site.row != nullptr && site.use == key.use) return;
   site.row = &policy_.row(key);
@@ -174,12 +174,13 @@ Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
   if (site.look == Look::spoilt)
     return {.keep = Keep::as_is, .spec = Copy{}, .reason = "few bits of it spoilt a gradient"};
   Choice choice = policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
-  // What is computed again follows the site that is compressed.
+  // Recomputing stays allowed: what is computed again follows from the site that is compressed.
   if (options_.only.empty() || site.name == options_.only || choice.keep == Keep::recomputed) return choice;
   return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
 }
 
-/// Few bits of what the caller holds anyway would be held beside it. Not against a rule, a plan, or another system.
+/// Whether the caller holds the tensor anyway, so that a compressed copy would only add memory. Never overrules a rule,
+/// a plan, or another system's preset.
 bool State::is_callers(const Site& site, const SavedTensor& tensor) const {
   if (!tensor.is_input || site.holder != Holder::caller || site.row->treatment == Treatment::ruled) return false;
   return (preset_ == "default" || preset_ == "exact") && options_.adapt.empty() && !adaptation_.is_on() &&
@@ -188,7 +189,7 @@ bool State::is_callers(const Site& site, const SavedTensor& tensor) const {
 
 bool State::is_small(const SavedTensor& tensor) const { return unique_elems(tensor.view.shape) < options_.min_elems; }
 
-/// Of a tensor that is kept as it is.
+/// Why a tensor is kept as is.
 Cause State::cause_of(const Site& site, const SavedTensor& tensor) const {
   if (tensor.role == Role::parameter) return Cause::parameter;
   if (tensor.role == Role::unsupported) return Cause::type;
@@ -214,7 +215,7 @@ Kept State::keep(Reservation reservation, Written written) {
   return keep(std::move(reserved), tensor, {.stream = stream, .memory = memory}, written);
 }
 
-/// The first half of keep(): what is to be kept, and where it goes. Whatever it takes, it gives back with `Reserved`.
+/// The first half of keep(): decides what to keep and where. `Reserved` owns everything that this allocates or counts.
 Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& target) {
   look_what_is_left(tensor, target.stream, target.memory);
   Reserved reserved{.site = &site, .choice = choose(site, tensor)};
@@ -235,7 +236,7 @@ Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& tar
   return reserved;
 }
 
-/// The second half: from here on others know of it.
+/// The second half: from here on, others know of the tensor.
 Kept State::keep(Reserved reserved, const SavedTensor& tensor, const Target& target, Written written) {
   Site& site = *reserved.site;
   if (reserved.wants_bytes()) fill(*reserved.made, site, tensor, target, written);
@@ -252,7 +253,8 @@ Kept State::keep(Reserved reserved, const SavedTensor& tensor, const Target& tar
   return kept;
 }
 
-/// Activations hold memory of their own: let go, shared with an earlier save, derived from another, or stored.
+/// An activation has memory of its own: nothing is kept of it, or it is shared with an earlier save, derived from
+/// another tensor, or stored.
 void State::reserve_memory(const SavedTensor& tensor, const Target& target, Reserved& reserved) {
   Site& site = *reserved.site;
   Outcome& outcome = reserved.outcome;
@@ -265,13 +267,13 @@ void State::reserve_memory(const SavedTensor& tensor, const Target& target, Rese
   const Want want = want_of(choice);
   ShareKeys keys = options_.only.empty() ? share_keys(tensor, target.stream, step_) : ShareKeys();
   const Found found = shared.find(keys, want);
-  const bool is_counted = found.blob != nullptr || found.weaker != nullptr;  // the same memory counts once
+  const bool is_counted = found.blob != nullptr || found.weaker != nullptr;  // so that the same memory counts once
   outcome.before = is_counted ? 0 : bytes;
   if (choice.keep == Keep::shape_only || choice.keep == Keep::recomputed) {
     return let_go(std::move(keys), want, reserved);
   }
   if (found.blob) return share(*found.blob, reserved);
-  // A plan has chosen for both; else nobody is to be served worse than if it was kept.
+  // A plan chooses for both sites. Without one, deriving must serve a site no worse than keeping its tensor would.
   const bool after_relu = found.weaker != nullptr && found.weaker_want.not_negative;
   const Want of_source = after_relu && !adaptation_.is_on() ? without_plane(want) : want;
   const Blob* const source = want.how == Keep::encoded ? target.source : nullptr;
@@ -285,7 +287,7 @@ void State::reserve_memory(const SavedTensor& tensor, const Target& target, Rese
   store(tensor, {want, have, std::move(keys)}, target, reserved);
 }
 
-/// Nothing is kept of it: backward asks for its shape alone, or its operator runs again.
+/// Keeps nothing: backward needs only the shape, or the operator runs again.
 void State::let_go(ShareKeys keys, const Want& want, Reserved& reserved) {
   const bool is_shape = want.how == Keep::shape_only;
   reserved.outcome.kind = is_shape ? SiteKind::shape_only : SiteKind::recomputed;
@@ -293,7 +295,7 @@ void State::let_go(ShareKeys keys, const Want& want, Reserved& reserved) {
   if (!is_shape) mark(std::move(keys), want, reserved);
 }
 
-/// An earlier save keeps the same memory, faithfully enough.
+/// Shares what an earlier save of the same memory keeps, which is faithful enough.
 void State::share(const Blob& blob, Reserved& reserved) {
   const Blob::Contents& have = blob.contents();
   reserved.outcome.kind = SiteKind::shared;
@@ -303,7 +305,7 @@ void State::share(const Blob& blob, Reserved& reserved) {
                    .blob = blob.shared_from_this()};
 }
 
-/// It is computed from what another site keeps.
+/// Keeps nothing: the adapter computes the tensor from what another site keeps.
 void State::derive(const Blob& source, ShareKeys keys, const Want& want, Reserved& reserved) {
   reserved.outcome.kind = SiteKind::derived;
   reserved.outcome.kept_by = &source.site->name;
@@ -311,7 +313,7 @@ void State::derive(const Blob& source, ShareKeys keys, const Want& want, Reserve
   mark(std::move(keys), want, reserved);
 }
 
-/// Says in the table of shares that this memory has been counted, though nothing of it is kept.
+/// Enters into the table of shares that this memory has been counted, although nothing of it is kept.
 void State::mark(ShareKeys keys, const Want& want, Reserved& reserved) {
   reserved.made = exact_blob(*reserved.site, {});
   reserved.made->keys = std::move(keys);
@@ -320,7 +322,7 @@ void State::mark(ShareKeys keys, const Want& want, Reserved& reserved) {
   reserved.kept.mark = reserved.made;
 }
 
-/// Keeps it, encoded or as it is, for this site and for those that ask for no more.
+/// Keeps the tensor, encoded or as is, for this site and for others that need no more.
 void State::store(const SavedTensor& tensor, Storing storing, const Target& target, Reserved& reserved) {
   const auto& [want, have, keys] = storing;
   Site& site = *reserved.site;
@@ -339,12 +341,12 @@ void State::store(const SavedTensor& tensor, Storing storing, const Target& targ
   const Keep how = blob->contents().how;
   blob->keys = std::move(storing.keys);
   blob->want = want;
-  blob->have = have;  // in dry mode what would be kept, so that the report counts as the real run would
+  blob->have = have;  // in dry mode what would be kept, so that the report counts like the real run
   reserved.kept = {.how = how, .as_mask = how == Keep::encoded && asks_for_plane(want.spec, *blob), .blob = blob};
   reserved.made = std::move(blob);
 }
 
-/// What stays as it is on its device needs no bytes of ours; in host memory it is a copy.
+/// A tensor kept as is on its device needs no bytes of the session's; one in host memory is a copy.
 std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
                                             const Target& target, Outcome& outcome) {
   if (outcome.reason == kCallers) return exact_blob(site, {});
@@ -356,7 +358,7 @@ std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tenso
   return blob_with_room(site, tensor, outcome.spec, segments, std::move(place), target);
 }
 
-/// What others do not understand is in the table under no key.
+/// An encoding that others cannot read is entered under no key.
 void State::put_in_table(const Reserved& reserved, Written written) {
   Blob& blob = *reserved.made;
   if (written == Written::own) blob.keys = {};
@@ -365,37 +367,38 @@ void State::put_in_table(const Reserved& reserved, Written written) {
   shared.insert(blob);
 }
 
-/// Memory that several sites save is kept once, as the most faithful of them asks. The first of them cannot know; so
-/// the others teach it, for the next step.
+/// Memory that several sites save is kept once, as the most faithful of them needs it. The first site cannot know what
+/// the others need, so they teach it for the next step.
 Want State::to_store(const Site& site, const Want& want, const Found& found) {
   const std::lock_guard lock(mutex_);
   if (is_tried(site)) return site.has_plane ? with_plane({Keep::encoded, trial_noise(Copy{}).spec, true}) : want;
   if (found.weaker == nullptr) return site.asked && serves(*site.asked, want) ? *site.asked : want;
   const Want both = found.weaker_want.not_negative ? with_plane(want) : want;
   ask(*found.weaker, found.weaker_want, both);
-  // The mask is kept already: until there is a plan nothing is kept twice.
+  // The mask is kept already; until there is a plan, nothing is kept twice.
   return plans_bytes() && !site.planned ? want : both;
 }
 
-/// From the next step on `source` serves those who derive from it. Whose memory they share need not know of them.
+/// Makes `source` serve, from the next step on, those who derive from it. The site whose memory they share need not
+/// know of them.
 void State::teach(const Blob& source, const Want& want) {
   const std::lock_guard lock(mutex_);
   ask(*source.site, source.want, want);
 }
 
-/// Requires the mutex. `own` is what `site` asks for itself.
+/// Requires the mutex. `own` is what `site` needs for itself.
 void State::ask(Site& site, const Want& own, const Want& want) {
   if (serves(want, own) && (!site.asked || serves(want, *site.asked))) site.asked = want;
 }
 
-/// What is freed while backward runs, or after it, has been held.
+/// A blob that is freed during backward, or after it, was held; only one freed earlier counts as dropped.
 void State::note_freed(const Blob& blob) {
   if (is_asked_ || blob.site == nullptr || blob.keys.step != step_) return;
   const std::lock_guard lock(mutex_);
   blob.site->is_freed = true;
 }
 
-/// Who lets go of it once is not trusted again.
+/// A caller that has let go of a tensor once is not relied upon again.
 void State::note_holder(const Blob& blob, bool is_held) {
   if (has_trial_ || blob.site == nullptr) return;
   auto& holder = blob.site->holder;

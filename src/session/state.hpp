@@ -1,4 +1,4 @@
-// What a session and its blobs share. Blobs hold it, so it lives as long as anything that was kept.
+// The state that a session and its blobs share. Blobs hold it, so it lives as long as anything that was kept.
 #pragma once
 
 #include <atomic>
@@ -28,25 +28,25 @@ namespace actzip::session {
 
 using store::HeldMemory;
 
-/// What was done with one saved tensor. Texts are literals: a save makes none.
+/// What was done with one saved tensor. All texts are literals, so a save allocates none.
 struct Outcome {
   SiteKind kind = SiteKind::as_is;
   CodecSpec spec = Copy{};               ///< if encoded
-  const std::string* kept_by = nullptr;  ///< the name of the site that keeps it, or what it is derived from
+  const std::string* kept_by = nullptr;  ///< name of the site that keeps it, or from which it is derived
   std::size_t before = 0;
   std::size_t after = 0;
   std::string_view reason;
   Cause cause = Cause::none;  ///< if as_is
-  std::int64_t samples = 0;   ///< with bits of their own
+  std::int64_t samples = 0;   ///< samples that have bits of their own
 };
 
-/// What somebody saw who looked at what few bits of a site do to a gradient.
+/// What a check found about how compressing a site affects a gradient.
 enum class Look : std::uint8_t { none, fine, spoilt };
 
-/// Who holds what a step was given until its backward, as far as that was seen.
+/// Who holds an input of the step until its backward, as far as that was seen.
 enum class Holder : std::uint8_t { unknown, caller, nobody };
 
-/// Names, use and row never change once an adapter has asked for it; the rest is guarded by the state's mutex.
+/// A site. Names, use and row never change once an adapter has asked for it; the state's mutex guards the rest.
 struct Site {
   std::string module;
   std::string op;
@@ -55,55 +55,57 @@ struct Site {
   std::string name;
   SiteId id;
   Use use = Use::unknown;
-  const PolicyRow* row = nullptr;  ///< null in a site that was loaded, until its adapter asks for it
+  const PolicyRow* row = nullptr;  ///< in a loaded site the row of Use::unknown, until its adapter names the use
 
-  /// When what it keeps was kept and freed, in seconds of State::now(); freed below kept: not yet.
+  /// When its memory was kept and freed, in seconds of State::now(). If freed_at is less than kept_at, it is not freed
+  /// yet.
   std::atomic<double> kept_at = 0.0;
   std::atomic<double> freed_at = -1.0;
-  std::atomic<std::int64_t> left_step = -1;  ///< the last in which what it kept left its device
+  std::atomic<std::int64_t> left_step = -1;  ///< the last step in which its bytes left their device
 
   std::atomic<Look> look = Look::none;
   std::atomic<StepPart> part = StepPart::unknown;
   std::atomic<Holder> holder = Holder::unknown;
 
-  std::optional<Want> asked;    ///< learned: a later saver of the same memory asks for more than this site does
-  std::optional<Want> planned;  ///< instead of what the policy says
+  std::optional<Want> asked;    ///< learned: a later saver of the same memory needs more than this site
+  std::optional<Want> planned;  ///< replaces what the policy says
   std::optional<double> sensitivity;
-  Bits least_bits{1};           ///< learned: fewer spoil a gradient
-  double planned_behind = 0.0;  ///< bytes that the rest of the step keeps, by the plan and the step before
+  Bits least_bits{1};           ///< learned: fewer bits spoil a gradient
+  double planned_behind = 0.0;  ///< bytes that the rest of the step keeps, according to the plan and the step before
   double least_behind = 0.0;    ///< the same with the fewest bits
-  std::int64_t step = -1;       ///< the last in which it was used
+  std::int64_t step = -1;       ///< the last step in which it was used
   std::int64_t saves = 0;
-  Shape shape;  ///< of the last tensor, as are the following
+  Shape shape;  ///< of the last tensor, as are the members down to table_error
   DType dtype = DType::f32;
   std::int64_t row_elems = 0;
   bool can_plan = false;     ///< a plan may choose how its values are kept
-  double table_error = 0.0;  ///< of what the table would choose, if a plan may
-  bool has_plane = false;    ///< it asked for a mask, and kept values with a mask plane for others
+  double table_error = 0.0;  ///< error of the table's choice, if a plan may choose
+  bool has_plane = false;    ///< it needs a mask, and kept values with a mask plane for other sites
   SampleSummaries summaries;
   bool is_freed = false;   ///< what it kept in its last step was freed before backward
-  Site* keeper = nullptr;  ///< the site that keeps its memory, perhaps itself; null if nothing is kept
+  Site* keeper = nullptr;  ///< the site that keeps its memory, possibly itself; null if nothing is kept
   Outcome last;
 };
 
-/// What is done with one tensor of a site, and whether a plan may say so.
+/// How to keep one tensor of a site, and whether a plan may decide that.
 struct SiteChoice : Choice {
   bool can_plan = false;
-  double table_error = 0.0;  ///< of what the table chose, if a plan may
+  double table_error = 0.0;  ///< error of the table's choice, if a plan may choose
 };
 
-/// What a session has decided about one saved tensor, before it is kept. Nobody else knows of it yet.
+/// The session's decision about one saved tensor before it is kept. Nothing else refers to it yet.
 struct Reserved {
   Site* site = nullptr;
   SiteChoice choice;
   Outcome outcome = {};
   Kept kept = {};
-  std::shared_ptr<Blob> made = {};  ///< for the table of shares: what is kept of it, or the mark; null: neither is new
+  /// For the table of shares: what is kept of the tensor, or the mark. Null if neither is new.
+  std::shared_ptr<Blob> made = {};
 
   [[nodiscard]] bool wants_bytes() const { return made && made->wants_bytes(); }
 };
 
-/// What was restored last, so that several savers of one tensor decode it once.
+/// The last restored tensor, so that several savers of one tensor decode it only once.
 class DecodeCache {
  public:
   struct Key {
@@ -122,15 +124,16 @@ class DecodeCache {
   Allocation values_;
 };
 
-/// The words that `index` raises when a value lies outside its bound, one for each site and device.
+/// The flag words that the codec `index` sets when a value lies outside its bound, one for each site and device.
 class OverflowFlags {
  public:
   ByteSpan flag(const Site& site, const Stream& stream, Memory& memory);
 
-  /// Throws Error(index_out_of_bound) for a flag that was raised since the last call, and lowers it. Waits for nothing.
+  /// Throws Error(index_out_of_bound) if a flag was raised since the last call, and lowers that flag. Does not wait for
+  /// a device.
   void check();
 
-  /// Whether any was ever raised, as far as is known by now.
+  /// Whether any flag was ever raised, as far as is known by now.
   bool raised();
 
  private:
@@ -177,13 +180,13 @@ class State : public std::enable_shared_from_this<State> {
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
   void note_made(SiteId site);
   void note_released(SiteId site);
-  /// Backward asks for something of this step.
+  /// Backward has started to restore tensors of this step.
   void note_asked() { is_asked_ = true; }
   void note_freed(const Blob& blob);
   void note_holder(const Blob& blob, bool is_held);
   Report report();
   std::string take_notice();
-  /// Backward asks on `reader` for something that was not offloaded: what was is needed next.
+  /// Backward is reading on `reader` something that was not offloaded; the store may start to fetch what was.
   void foresee(const Stream& reader, Memory& memory);
   std::string save();
   void load(std::string_view text);
@@ -192,13 +195,13 @@ class State : public std::enable_shared_from_this<State> {
   ShareTable shared;
   DecodeCache decoded;
   std::atomic<std::size_t> live_bytes{0};
-  const std::shared_ptr<HeldMemory> held =
-      std::make_shared<HeldMemory>();  ///< of the device, what is kept exactly included; counted under a budget alone
+  /// Bytes held on the device, including what is kept exactly; counted under a budget only.
+  const std::shared_ptr<HeldMemory> held = std::make_shared<HeldMemory>();
 
   /// Seconds since the session began.
   [[nodiscard]] double now() const;
 
-  /// Throws Error(budget_too_small) if something of this step was not kept because it passed the budget.
+  /// Throws Error(budget_too_small) if something of this step was dropped because it passed the budget.
   void check_budget();
 
  private:
@@ -214,8 +217,8 @@ class State : public std::enable_shared_from_this<State> {
   struct Target {
     const Stream& stream;
     Memory& memory;
-    const Blob* source = nullptr;  ///< null if there is nothing
-    bool by_saver = false;         ///< whoever saves it may, in one pass with its own work
+    const Blob* source = nullptr;  ///< null if there is none
+    bool by_saver = false;         ///< the saver may write the encoding, in one pass with its own work
   };
   Reserved reserve(Site& site, const SavedTensor& tensor, const Target& target);
   void reserve_memory(const SavedTensor& tensor, const Target& target, Reserved& reserved);
@@ -223,7 +226,7 @@ class State : public std::enable_shared_from_this<State> {
   void put_in_table(const Reserved& reserved, Written written);
   void let_go(ShareKeys keys, const Want& want, Reserved& reserved);
   static void share(const Blob& blob, Reserved& reserved);
-  /// What a site asks for, what is kept because others ask for more, and by what others find it.
+  /// What a site needs, what is kept because other sites need more, and the keys by which others find it.
   struct Storing {
     Want want;
     Want have;
@@ -236,7 +239,8 @@ class State : public std::enable_shared_from_this<State> {
   static void ask(Site& site, const Want& own, const Want& want);
   Want to_store(const Site& site, const Want& want, const Found& found);
   [[nodiscard]] Segments segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);
-  /// Where bytes go: their device, counted into a budget; host memory; or nowhere, if they fit into no budget.
+  /// Where bytes go: to their device, counted in a budget; to host memory; or nowhere, if they do not fit into the
+  /// budget.
   enum class Tier : std::uint8_t { device, host, nowhere };
   struct Place {
     Tier tier = Tier::device;
@@ -276,45 +280,46 @@ class State : public std::enable_shared_from_this<State> {
   Seed next_seed(const Site& site);
   [[nodiscard]] Seed trial_seed(const Site& site) const;
 
-  const std::string preset_;  ///< as it was asked for
+  const std::string preset_;  ///< as requested
   const SessionOptions options_;
   const Policy policy_;
   const bool by_sample_;
   const std::optional<MemoryBudget> budget_;
-  const std::shared_ptr<store::Store> offload_;  ///< null: everything stays on its device
+  const std::shared_ptr<store::Store> offload_;  ///< null if everything stays on its device
   std::atomic<std::uint64_t> encoded_count_{0};
   std::atomic<std::int64_t> saves_{0};
   std::atomic<std::int64_t> step_{0};
-  std::atomic<bool> is_asked_{false};   ///< this step has begun its backward
-  std::atomic<bool> has_trial_{false};  ///< so that a seed takes no lock
+  std::atomic<bool> is_asked_{false};   ///< backward of this step has begun
+  std::atomic<bool> has_trial_{false};  ///< lets next_seed() avoid the lock
   std::atomic<bool> is_over_budget_{false};
-  std::atomic<std::size_t> wanted_{0};   ///< if it is: what the step would have held
-  std::atomic<bool> knows_step_{false};  ///< what comes behind each site; not in the first step after load()
-  std::atomic<bool> has_stayed_{false};  ///< something was to leave its device, and nothing moves it
-  std::atomic<bool> has_beside_{false};  ///< hold_beside() has given room in this step
+  std::atomic<std::size_t> wanted_{0};  ///< if so, what the step would have held
+  /// Whether what follows each site is known; false in the first step after load().
+  std::atomic<bool> knows_step_{false};
+  std::atomic<bool> has_stayed_{false};  ///< something should have left its device, but nothing can move it
+  std::atomic<bool> has_beside_{false};  ///< hold_beside() has granted room in this step
 
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 
-  std::mutex mutex_;         ///< of everything below
-  double step_began_ = 0.0;  ///< by now()
+  std::mutex mutex_;         ///< guards everything below
+  double step_began_ = 0.0;  ///< as measured by now()
   Adaptation adaptation_;
-  bool is_observed_ = false;  ///< this step
+  bool is_observed_ = false;  ///< whether this step is observed
   static constexpr int kAnyBits = 64;
-  bool must_plan_ = false;         ///< before the next step: a site asks for more bits
-  double growth_ = 1.0;            ///< of this step beside the one before, as far as is seen
-  int most_bits_ = kAnyBits;       ///< that what a plan may choose gets in the rest of this step
-  std::optional<double> overlap_;  ///< what a step holds at once, beside all that it keeps
+  bool must_plan_ = false;         ///< plan before the next step: a site needs more bits
+  double growth_ = 1.0;            ///< size of this step relative to the one before, as far as is seen
+  int most_bits_ = kAnyBits;       ///< the most that planned sites get in the rest of this step
+  std::optional<double> overlap_;  ///< what a step holds at once, relative to all that it keeps
   std::optional<Trial> trial_;
-  std::deque<Site> sites_;  ///< a deque: they stay where they are
+  std::deque<Site> sites_;  ///< a deque, so that sites never move
   std::unordered_map<std::string, SiteId> site_by_name_;
-  std::vector<Site*> order_;  ///< of the last step, in the order of first saves
+  std::vector<Site*> order_;  ///< sites of the last step, in the order of their first save
 };
 
 }  // namespace actzip::session
 
 namespace actzip {
 
-/// What keep() needs again of reserve().
+/// What keep() needs from reserve().
 struct Reservation::Inside {
   SavedTensor tensor;
   Stream stream;

@@ -1,5 +1,4 @@
-// How a session keeps what it holds within a budget: which choice fits, what a plan may spend, what is said if none
-// does.
+// How a session holds no more than its budget: which choice fits, what a plan may spend, and the error if nothing fits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,26 +23,26 @@ namespace actzip::session {
 
 namespace {
 
-/// Steps without a plan: in the first it is learned which tensors are shared, in the second what that makes of sizes.
+/// Steps without a plan. The first shows which tensors are shared, the second how large everything is as a result.
 constexpr std::int64_t kLearningSteps = 2;
 
-/// Of what a device has left, for operators' own buffers and the gradients in flight.
+/// The budget's share of what a device has left; the rest is for operators' own buffers and the gradients in flight.
 constexpr double kShareOfWhatIsLeft = 0.75;
 
-/// A plan leaves this part of a budget unused: allocators round sizes up, and a guard keeps a few tensors twice.
+/// A plan leaves this share of a budget unused: allocators round sizes up, and a guard keeps a few tensors twice.
 constexpr double kSpare = 0.02;
 
-/// A step that keeps so much more or less than planned is planned again.
+/// A step that keeps this much more or less than planned is planned again.
 constexpr double kDrift = 0.01;
 
 constexpr std::string_view kGrown = "fewer bits than planned: the step has grown";
 
 KeptShape shape_of(const SavedTensor& tensor) { return {tensor.view.dtype, tensor.view.shape, tensor.facts.row_elems}; }
 
-/// Smaller blobs share pages with their neighbours: moving them frees little.
+/// Smaller blobs share pages with their neighbours, so moving them frees little.
 constexpr std::size_t kWorthOffloading = 16384;
 
-/// How fast a larger overlap of steps is forgotten: gradients that are accumulated make it come and go.
+/// How fast a larger overlap of steps is forgotten: with accumulated gradients it comes and goes.
 constexpr double kForget = 0.05;
 
 struct StepBytes {
@@ -62,19 +61,19 @@ StepBytes bytes_of(std::span<Site* const> step) {
 
 bool is_fixed(const Site& site) { return !site.can_plan && !site.has_plane; }
 
-/// What a site keeps at the least.
+/// The fewest bytes that a site can keep.
 std::size_t least_bytes(const Site& site, const PlanLimits& limits) {
   if (site.last.after == 0 || is_fixed(site)) return site.last.after;
   return choices_for(site, kept_shape(site), least_bits(site, limits), !site.can_plan, limits).front().bytes;
 }
 
-/// How much larger a tensor is than the one before it at its site.
+/// Size of a tensor relative to the one before it at its site.
 double growth_of(const Site& site, const SavedTensor& tensor) {
   const std::int64_t before = std::max<std::int64_t>(unique_elems(site.shape), 1);
   return static_cast<double>(unique_elems(tensor.view.shape)) / static_cast<double>(before);
 }
 
-/// What a site keeps by the plan, of a tensor as the last one was.
+/// The bytes that a site keeps according to the plan, of a tensor like its last one.
 std::size_t planned_bytes(const Site& site) {
   if (site.last.after == 0 || is_fixed(site) || !site.asked) return site.last.after;
   return kept_bytes(site, kept_shape(site), site.asked->spec);
@@ -82,7 +81,7 @@ std::size_t planned_bytes(const Site& site) {
 
 }  // namespace
 
-/// Nothing is kept, and whoever asks for it is told so.
+/// A blob of which nothing is kept. Restoring it throws.
 std::shared_ptr<Blob> State::dropped_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
   Blob::Contents nothing;
   nothing.how = Keep::encoded;
@@ -94,7 +93,8 @@ std::shared_ptr<Blob> State::dropped_blob(const Site& site, const SavedTensor& t
   return std::make_shared<Blob>(shared_from_this(), std::move(nothing));
 }
 
-/// Stands for memory of which nothing is encoded, in the table of shares, and for its bytes in a budget if they count.
+/// A blob for memory of which nothing is encoded. It stands for that memory in the table of shares, and for its bytes
+/// in a budget if they count.
 std::shared_ptr<Blob> State::exact_blob(const Site& site, HeldMemory::Part held_bytes) {
   Blob::Contents contents;
   contents.site = &site.name;
@@ -102,9 +102,9 @@ std::shared_ptr<Blob> State::exact_blob(const Site& site, HeldMemory::Part held_
   return std::make_shared<Blob>(shared_from_this(), std::move(contents));
 }
 
-/// On the device as much as the budget allows, which is what is made last: backward needs that first. The rest goes to
-/// host memory, and everything as long as the budget is not known. What would hardly make room there stays while it
-/// fits.
+/// Keeps as much on the device as the budget allows: the blobs made last, because backward needs them first. The rest
+/// goes to host memory, and so does everything as long as the budget is unknown. Bytes too small to make much room stay
+/// while they fit.
 State::Place State::place_for(const Site& site, std::size_t bytes, const Target& target) {
   const bool is_on_cpu = target.stream.device().kind == DeviceKind::cpu;
   const bool is_taken = offload_ && offload_->takes(target.stream, target.memory);
@@ -113,7 +113,7 @@ State::Place State::place_for(const Site& site, std::size_t bytes, const Target&
   if (!budget_) return {can_go ? Tier::host : Tier::device, {}};
   if (can_go && is_on_cpu && !fits_with_rest(site, bytes)) return {Tier::host, {}};
   if (HeldMemory::Part part = have_room(bytes, target)) {
-    // On another device it is the store that knows what has to leave; until then it counts there, too.
+    // On another device, the store decides what has to leave; until then the bytes count there, too.
     return {can_go && !is_on_cpu ? Tier::host : Tier::device, std::move(part)};
   }
   if (is_taken && is_on_cpu) return {Tier::host, {}};
@@ -126,7 +126,7 @@ bool State::fits_with_rest(const Site& site, std::size_t bytes) {
   return static_cast<double>(bytes) + behind(site) <= static_cast<double>(held->room());
 }
 
-/// Nothing if there is none, even after what leaves the device has left.
+/// Returns an empty part if there is no room, even after bytes that can leave the device have left.
 HeldMemory::Part State::have_room(std::size_t bytes, const Target& target) {
   HeldMemory::Part part = held->try_hold(bytes);
   const bool can_wait = !part && offload_ && offload_->takes(target.stream, target.memory);
@@ -143,7 +143,7 @@ void State::note_over_budget(std::size_t bytes) {
   is_over_budget_ = true;
 }
 
-/// Checks what cannot be meant, and sets the limit if it is known from the start.
+/// Refuses options that contradict a budget, and sets the limit if it is known from the start.
 void State::begin_budget() {
   if (!budget_) return;
   const auto refuse = [](std::string_view what) {
@@ -160,7 +160,7 @@ void State::begin_budget() {
   if (const auto* bytes = std::get_if<HeldBytes>(&*budget_)) held->set_limit(bytes->value);
 }
 
-/// What is left is known when a tensor comes, since its device is.
+/// Sets the limit for a budget of what is left, once a tensor tells the device.
 void State::look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory) {
   if (!budget_ || !std::holds_alternative<WhatIsLeft>(*budget_) || tensor.role != Role::activation) return;
   if (held->limit() != HeldMemory::kNoLimit || step_ <= kLearningSteps) return;
@@ -168,15 +168,15 @@ void State::look_what_is_left(const SavedTensor& tensor, const Stream& stream, M
   held->set_limit(held->now() + static_cast<std::size_t>(left * kShareOfWhatIsLeft));
 }
 
-/// Requires the mutex. Between two steps, with the sites of the one that has ended: how large it was, what comes behind
-/// each of its sites, and whether the plan still fits.
+/// Requires the mutex. Called between two steps, with the sites of the step that has ended: how large it was, what
+/// follows each of its sites, and whether the plan still fits.
 void State::settle_budget() {
   if (!budget_ || trial_ || order_.empty()) return;
   const StepBytes sum = bytes_of(order_);
   if (const auto* share = std::get_if<HeldShare>(&*budget_)) {
     held->set_limit(static_cast<std::size_t>(share->value * sum.before));
   }
-  // Checkpoints and accumulated gradients: not all of a step is held at once, or more than one step.
+  // With checkpoints not all of a step is held at once; with accumulated gradients, more than one step is.
   const bool is_usual = plans_bytes() && !is_over_budget_ && !has_beside_ && sum.after > 0.0;
   if (is_usual) {
     const double now = static_cast<double>(held->peak()) / sum.after;
@@ -193,7 +193,7 @@ void State::settle_budget() {
   note_what_comes_behind();
 }
 
-/// Requires the mutex. Behind a site comes the rest of its step, as far as it is held at once, and further steps where
+/// Requires the mutex. After a site follows the rest of its step, as far as it is held at once, and further steps if
 /// several are held together.
 void State::note_what_comes_behind() {
   const double overlap = overlap_.value_or(1.0);
@@ -214,8 +214,8 @@ void State::note_what_comes_behind() {
   knows_step_ = true;
 }
 
-/// Requires the mutex. Where not even the fewest bits fit into a plan, sites go on with what they had: if that does not
-/// fit either, backward says so. But a site that was promised more bits must have them.
+/// Requires the mutex. If not even the fewest bits fit into a plan, sites continue with what they had; if that does not
+/// fit either, backward reports it. But a site that was promised more bits must get them.
 void State::plan_within_budget() {
   if (!plans_bytes() || held->limit() == HeldMemory::kNoLimit) return;
   const double whole = static_cast<double>(held->limit()) / std::max(overlap_.value_or(1.0), 1e-3);
@@ -231,8 +231,8 @@ void State::plan_within_budget() {
   if (must_plan_) throw over_budget();
 }
 
-/// Requires the mutex. Until there is a plan: the fewest bits. No more than the step allows by now, so that all who
-/// save the same memory ask for the same.
+/// Requires the mutex. Chooses the fewest bits until there is a plan, and no more than this step still allows, so that
+/// all savers of the same memory choose alike.
 void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const {
   const DType dtype = tensor.view.dtype;
   if (site.planned && code_bits(choice.spec, dtype) <= most_bits_) return;
@@ -246,8 +246,8 @@ void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Ch
   choice.reason = site.planned ? kGrown : "the fewest bits, until there is a plan";
 }
 
-/// The most faithful that leaves room for what comes behind it in the step, at the least: `have` itself if the step is
-/// as it was planned.
+/// Returns the most faithful choice that leaves room for at least the fewest bits of what follows in the step: `have`
+/// itself if the step is as planned.
 Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have) {
   const std::lock_guard lock(mutex_);
   const KeptShape shape = shape_of(tensor);
@@ -267,7 +267,7 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
   return {Keep::encoded, best->spec, have.not_negative};
 }
 
-/// For what can neither be encoded nor moved. If there is no room, backward fails.
+/// Counts bytes that can neither be encoded nor moved. If there is no room, backward fails.
 HeldMemory::Part State::hold(std::size_t bytes, const Target& target) {
   if (!budget_) return {};
   HeldMemory::Part part = have_room(bytes, target);
@@ -294,12 +294,13 @@ std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
   has_beside_ = true;
   struct Beside {
     std::shared_ptr<State> state;
-    HeldMemory::Part part;  // after the state, which it belongs to
+    HeldMemory::Part part;  // after the state, to which it belongs
   };
   return std::make_shared<Beside>(Beside{shared_from_this(), std::move(part)});
 }
 
-/// Under a budget a site that few bits spoil cannot simply be kept as it is. Whether there are more bits to be had.
+/// Under a budget, a site whose few bits spoil a gradient cannot be kept as is. Asks for more bits in the next plan,
+/// and returns whether there are more.
 bool State::ask_for_more_bits(Site& site) {
   if (!plans_bytes()) return false;
   const std::lock_guard lock(mutex_);
@@ -311,7 +312,7 @@ bool State::ask_for_more_bits(Site& site) {
   return true;
 }
 
-/// Whoever asks for a tensor of a step that did not fit is told so. Of the first step it is not known before.
+/// Throws if this step did not fit. For the first step, that is known only when backward asks.
 void State::check_budget() {
   if (!budget_) return;
   if (!is_over_budget_ && step_ > 1) return;

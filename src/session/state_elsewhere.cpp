@@ -1,4 +1,4 @@
-// What a session says to somebody who keeps tensors without it: compiled graphs, which encode for themselves.
+// Decisions for tensors that are kept outside the session: by compiled graphs, which encode for themselves.
 #include <cstddef>
 
 #include "session/state.hpp"
@@ -7,7 +7,7 @@ namespace actzip::session {
 
 namespace {
 
-/// The less faithful of those that give each of two savers what it asks for.
+/// Returns the least faithful way of keeping a tensor that gives both savers what they need.
 Want serving_both(const Want& a, const Want& b) {
   if (serves(a, b)) return a;
   if (serves(b, a)) return b;
@@ -28,7 +28,7 @@ Decision State::decide(const SavedTensor& tensor, std::span<const SavedFor> save
   for (const SavedFor& saver : savers) {
     const Site& site = site_at(saver.site);
     described.facts = saver.facts;
-    const SiteChoice choice = choose(site, described);  // a plan's, if there is one
+    const SiteChoice choice = choose(site, described);  // the plan's choice, if there is a plan
     const Want want{choice.keep, choice.spec, choice.not_negative};
     const bool is_first = &saver == savers.data();
     const Want both = is_first ? want : serving_both(have, want);

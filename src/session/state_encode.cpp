@@ -16,7 +16,7 @@ namespace actzip::session {
 
 namespace {
 
-/// An error says which site it is about.
+/// Calls `function` and adds the site's name to its errors.
 template <class Function>
 void with_name(const Site& site, Function function) {
   try {
@@ -28,7 +28,7 @@ void with_name(const Site& site, Function function) {
 
 }  // namespace
 
-/// What a user asked for is left as it is, and so is noise that is tried.
+/// Codecs that the user requested have no segments, and neither does noise that is tried.
 Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
   if (site.row->treatment == Treatment::ruled) return {};
   if (!by_sample_ && policy_.is_uniform()) return {};
@@ -45,7 +45,7 @@ SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& me
   return site.summaries.next(is_observed_, stream, memory);
 }
 
-/// For an encoding that fill() brings in.
+/// A blob with room for an encoding, which fill() writes.
 std::shared_ptr<Blob> State::blob_with_room(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                             Segments segments, Place place, const Target& target) {
   const Stream& stream = target.stream;
@@ -94,13 +94,13 @@ void State::encode(const Blob& blob, Site& site, const SavedTensor& tensor, cons
   actzip::encode(contents.spec, tensor.view, blob.bytes(), contents.seed, stream, contents.segments, flag);
 }
 
-/// Consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs. In a trial by
-/// site, so that all but what is tried is the same again.
+/// Seeds are consecutive numbers, spread over all bits, so that sessions with neighbouring seeds share no signs. In a
+/// trial they depend on the site, so that everything but what is tried is repeated.
 Seed State::next_seed(const Site& site) {
   const std::uint64_t start = seed_start(options_.seed);
   if (has_trial_) {
     const std::lock_guard lock(mutex_);
-    if (trial_) {  // it may have ended since
+    if (trial_) {  // the trial may have ended since
       const std::uint64_t seed = spread_seed(trial_->seed * kSeedStep + (is_tried(site) ? 1 : 0));
       return Seed(spread_seed(start + seed + (site.id.value + 1) * kSeedStep));
     }
@@ -108,7 +108,7 @@ Seed State::next_seed(const Site& site) {
   return Seed(spread_seed(start + (encoded_count_++ + 1) * kSeedStep));
 }
 
-/// By step and site, and not the seed of any bytes: what is encoded again with its own seed gets no noise.
+/// A seed by step and site that no encoding uses: encoding something again with its own seed adds no noise.
 Seed State::trial_seed(const Site& site) const {
   constexpr std::uint64_t kNoise = 0x6E6F697365ULL;
   return Seed(spread_seed(spread_seed(spread_seed(options_.seed ^ kNoise) + static_cast<std::uint64_t>(step_)) +

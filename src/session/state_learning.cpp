@@ -1,4 +1,4 @@
-// What a session learns from those who look at gradients: a guard, observed steps, trials.
+// What a session learns about gradients: from a guard, observed steps and trials.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -10,7 +10,7 @@
 
 namespace actzip::session {
 
-/// Nobody is to be kept from what a preset of one codec, or another system, would do.
+/// By default, a guard does not interfere with a preset of one codec or a level of another system.
 bool State::is_guarded() const {
   if (options_.dry || !options_.only.empty()) return false;
   return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());

@@ -1,4 +1,4 @@
-// What a session says about its last step.
+// The report of a session about its last step.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ std::string codec_text(const Outcome& outcome) {
   return outcome.kind == SiteKind::encoded ? to_string(outcome.spec) : std::string(to_string(outcome.kind));
 }
 
-/// As far as the device has said.
+/// As far as the device has reported.
 std::optional<SampleBits> sample_bits(const Site& site) {
   const auto summary = site.summaries.last();
   if (!summary) return std::nullopt;
@@ -29,14 +29,14 @@ std::optional<SampleBits> sample_bits(const Site& site) {
 
 }  // namespace
 
-/// Whether it was freed before backward, so that nothing waits for it. A step of which nothing is left never had a
-/// backward: then the report is of what it would have held.
+/// Whether a site's memory was freed before backward, so that nothing waits for it. If nothing at all is left of a
+/// step, it never had a backward; the report then says what it would have held.
 bool State::is_dropped(const Site& site) const {
   const auto holds = [](const Site* other) { return other->keeper == other && !other->is_freed; };
   return site.is_freed && (is_asked_ || std::ranges::any_of(order_, holds));
 }
 
-/// A site's row speaks for all that share what it keeps.
+/// A site's row covers all sites that share what it keeps.
 void State::add_variance(const Site& keeper, SiteReport& row) const {
   for (const Site* site : order_) {
     if (site->keeper == &keeper && site->sensitivity)
@@ -48,7 +48,7 @@ void State::add_variance(const Site& keeper, SiteReport& row) const {
   row.variance = is_exact ? 0.0 : *row.sensitivity * error;
 }
 
-/// What is small has no blob, and no times.
+/// Small tensors have no blob, and no times.
 void State::add_times(const Site& site, SiteReport& row) const {
   const double kept = site.kept_at - step_began_;
   const double freed = site.freed_at - step_began_;
@@ -57,7 +57,8 @@ void State::add_times(const Site& site, SiteReport& row) const {
   if (freed >= kept) row.freed_at = freed;
 }
 
-/// As far as is known: on the CPU, and where somebody else keeps tensors, there is nothing that does.
+/// Whether bytes leave their device, as far as is known. On the CPU, and where tensors are kept outside the session,
+/// none do.
 bool State::moves_bytes() const { return offload_ && (!has_stayed_ || offload_->stats().copied_out > 0); }
 
 Report State::report() {

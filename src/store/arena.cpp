@@ -13,8 +13,8 @@ namespace actzip::store {
 
 namespace {
 
-constexpr std::size_t kUnit = 64;      // a cache line: no two blobs share one
-constexpr std::size_t kMostSeen = 16;  // ranges looked at in one list: all in it are within 1/32 of each other
+constexpr std::size_t kUnit = 64;      // a cache line, so that no two blobs share one
+constexpr std::size_t kMostSeen = 16;  // ranges inspected in one list: their sizes are all within 1/32 of each other
 constexpr std::size_t kMostBytes = std::numeric_limits<std::size_t>::max() / 4;
 
 std::size_t rounded_to_units(std::size_t bytes) {
@@ -29,13 +29,13 @@ std::size_t rounded_to_units(std::size_t bytes) {
 struct Arena::Block {
   Allocation memory;
   std::size_t num_used = 0;  ///< ranges handed out
-  std::size_t reached = 0;   ///< how much of it was ever handed out, from its start
+  std::size_t reached = 0;   ///< how much of it, from its start, was ever handed out
   bool is_own = false;       ///< made for one request above the usual size
   Range* first = nullptr;
   Blocks::iterator self{};
 };
 
-/// A part of a block, handed out or free. Neighbours of a free range are handed out.
+/// A part of a block, handed out or free. Both neighbours of a free range are handed out.
 struct Arena::Range {
   std::byte* data = nullptr;
   std::size_t size = 0;
@@ -52,7 +52,7 @@ struct Arena::Release {
   Range* range;
 
   void operator()(void* /*data*/) noexcept {
-    // A weak pointer may keep this object; it must not keep the arena.
+    // A weak pointer may keep this object alive, but must not keep the arena.
     const std::shared_ptr<Arena> last = std::move(arena);
     last->release(range);
   }
@@ -69,17 +69,17 @@ Arena::~Arena() = default;
 
 Allocation Arena::allocate(std::size_t bytes) {
   const std::size_t size = rounded_to_units(bytes);
-  Blocks leaving;  // given back when nobody waits for the lock
+  Blocks leaving;  // declared before the lock, so that blocks are given back after it is released
   Range* range = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    need_spare_ranges(2);  // for a new block and for what is left of it: nothing can fail half-way
+    need_spare_ranges(2);  // for a new block and for the rest of a range, so that nothing can fail half-way
     range = find(size);
     if (range == nullptr) range = add_block(size, leaving);
     range = hand_out(range, size);
   }
   std::byte* const data = range->data;
-  // Frees the range if there is no memory for its own notes.
+  // If there is no memory for the control block, shared_ptr calls Release, which frees the range.
   return {data, bytes, std::shared_ptr<void>(data, Release{shared_from_this(), range})};
 }
 
@@ -108,11 +108,11 @@ std::size_t Arena::list_of(std::size_t bytes) {
   return 32 * (exponent - 4) + (units >> (exponent - 5)) % 32;
 }
 
-/// The smallest free range of at least `bytes`, give or take the width of a list; null if there is none.
+/// Returns the smallest free range of at least `bytes`, give or take the width of a list; null if there is none.
 Arena::Range* Arena::find(std::size_t bytes) const {
   const std::size_t own = list_of(bytes);
   if (Range* range = best_in(own, bytes)) return range;
-  // Whatever lies in a higher list is large enough.
+  // Every range in a higher list is large enough.
   std::size_t word = (own + 1) / 64;
   if (word == not_empty_.size()) return nullptr;
   std::uint64_t bits = not_empty_[word] & (~std::uint64_t{0} << ((own + 1) % 64));
@@ -133,10 +133,11 @@ Arena::Range* Arena::best_in(std::size_t list, std::size_t bytes) const {
   return best;
 }
 
-/// A new block for `bytes`, as a free range.
+/// Adds a block for `bytes` and returns it as a free range.
 Arena::Range* Arena::add_block(std::size_t bytes, Blocks& leaving) {
   const std::size_t size = std::max(bytes, block_bytes_);
-  // Sizes that change from step to step leave blocks behind that fit nothing. A quarter above the peak is kept.
+  // Sizes that change from step to step leave behind blocks that fit nothing, so keep no more than a quarter above the
+  // peak.
   const std::size_t peak = std::max(recent_peak_, stats_.used_bytes + bytes);
   keep_within(peak + peak / 4, size, leaving);
   Blocks made(1);
@@ -145,7 +146,7 @@ Arena::Range* Arena::add_block(std::size_t bytes, Blocks& leaving) {
   } catch (const Error&) {
     remove_empty(leaving);
     if (leaving.empty()) throw;
-    leaving.clear();  // now: the source may need what they hold
+    leaving.clear();  // right now: the source may need what they hold
     made.front().memory = source_->block(size);
   }
   blocks_.splice(blocks_.end(), made);
@@ -248,7 +249,7 @@ void Arena::join_with_next(Range* range) noexcept {
   ++num_spare_;
 }
 
-/// Takes an empty block out.
+/// Removes an empty block.
 void Arena::remove(Blocks::iterator block, Blocks& leaving) noexcept {
   unlink(block->first);
   block->first->next = std::exchange(spare_, block->first);
@@ -260,8 +261,8 @@ void Arena::remove(Blocks::iterator block, Blocks& leaving) noexcept {
 
 void Arena::remove_empty(Blocks& leaving) noexcept { keep_within(0, 0, leaving); }
 
-/// Takes empty blocks out until a new one of `wanted_bytes` is within the limit: first those that were made for one
-/// request.
+/// Removes empty blocks until a new one of `wanted_bytes` is within the limit, starting with those that were made for
+/// one request.
 void Arena::keep_within(std::size_t limit_bytes, std::size_t wanted_bytes, Blocks& leaving) noexcept {
   for (const bool only_own : {true, false}) {
     for (auto block = blocks_.begin(); block != blocks_.end();) {

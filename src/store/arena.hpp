@@ -1,4 +1,4 @@
-// Bytes of many sizes out of a few large blocks.
+// An allocator that divides a few large blocks into ranges of many sizes.
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@
 
 namespace actzip::store {
 
-/// Divides blocks into ranges and joins them again when they are freed. Training repeats itself, so blocks that become
-/// empty wait for the next step. The arena's own notes lie outside of the blocks: it never touches their pages.
+/// Divides blocks into ranges and joins free neighbours. Training repeats itself, so empty blocks wait for the next
+/// step. The arena's own notes lie outside the blocks: it never touches their pages. Thread-safe.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   struct Stats {
     std::size_t used_bytes = 0;       ///< handed out, each rounded up to a multiple of 64
-    std::size_t peak_used_bytes = 0;  ///< the most at once
+    std::size_t peak_used_bytes = 0;  ///< the most at any time
     std::size_t block_bytes = 0;
     std::size_t blocks = 0;
   };
@@ -32,14 +32,15 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  /// Bytes that start at a multiple of 64. Their owner keeps the arena alive and gives the bytes back, on any thread
-  /// and in any order. Takes one allocation of a few words from the heap.
+  /// Returns bytes that start at a multiple of 64. Their owner keeps the arena alive and gives the bytes back, on any
+  /// thread and in any order. Needs one heap allocation of a few words. Throws Error(store_failure) if no block is
+  /// available.
   Allocation allocate(std::size_t bytes);
 
-  /// Gives empty blocks back.
+  /// Gives back empty blocks.
   void trim();
 
-  /// The same, and from now on blocks go back as soon as they are empty.
+  /// The same, and from now on blocks are given back as soon as they are empty.
   void close();
 
   [[nodiscard]] Stats stats() const;
@@ -50,7 +51,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   struct Release;
   using Blocks = std::list<Block>;
 
-  // Free ranges lie in lists by size: one for each number of units below 32, above that 32 for each power of two.
+  // Free ranges are in lists by size: one list for each number of units below 32, and above that 32 lists for each
+  // power of two.
   static constexpr std::size_t kLists = std::size_t{32} * 54;
 
   Arena(std::shared_ptr<BlockSource> source, std::size_t block_bytes);
@@ -73,13 +75,13 @@ class Arena : public std::enable_shared_from_this<Arena> {
   const std::size_t block_bytes_;
   mutable std::mutex mutex_;
   Blocks blocks_;
-  std::deque<Range> ranges_;  ///< all that were ever needed at once; those not in use are spare
+  std::deque<Range> ranges_;  ///< as many as were ever needed at once; those not in use are spare
   Range* spare_ = nullptr;
   std::size_t num_spare_ = 0;
   std::array<Range*, kLists> free_{};
-  std::array<std::uint64_t, kLists / 64> not_empty_{};  ///< a bit for each list of free_
+  std::array<std::uint64_t, kLists / 64> not_empty_{};  ///< one bit for each list of free_
   Stats stats_;
-  std::size_t recent_peak_ = 0;  ///< of used bytes, since the last trim()
+  std::size_t recent_peak_ = 0;  ///< peak of used_bytes since the last trim()
   bool is_closed_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Large pieces of host memory, for an arena to divide.
+// Sources of large blocks of host memory, which an arena divides.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ class BlockSource {
   BlockSource& operator=(const BlockSource&) = delete;
   virtual ~BlockSource() = default;
 
-  /// At least `bytes`, which start at a page, all of them given back with the owner. Throws Error store_failure and
-  /// leaves nothing behind.
+  /// Returns at least `bytes`, starting at a page; they are given back with the last copy of the owner. Throws
+  /// Error(store_failure) and leaves nothing behind.
   virtual Allocation block(std::size_t bytes) = 0;
 
-  /// Called before a block that held something is written anew: these bytes, from its start, are no longer needed.
+  /// Called before a block that has held something is written again: these bytes, from its start, are no longer needed.
   virtual void forget_contents(const std::byte* data, std::size_t size) noexcept;
 };
 

@@ -31,7 +31,7 @@ void FetchQueue::note_fetch(Entry& entry) noexcept {
   const bool is_first = entry.fetched_pass != pass_;
   if (is_first) --num_unread_;
   entry.fetched_pass = pass_;
-  // Nobody foresaw one that is away: a backward begins, or goes another way.
+  // Nobody requested this entry, and it is away: backward begins, or takes another order.
   const bool is_surprise = is_first && entry.is_away && !entry.is_asked;
   forget_asked(entry);
   if (is_surprise || is_forward_) begin_window(entry.before);
@@ -41,7 +41,8 @@ void FetchQueue::foresee() noexcept {
   if (is_forward_) begin_window(last_);
 }
 
-/// What was asked for and is not used, because its graph is kept and forgotten, must not fill the window for ever.
+/// Entries that were requested but are never used, because their graph is kept and forgotten, must not fill the window
+/// for ever.
 void FetchQueue::begin_window(Entry* first) noexcept {
   is_forward_ = false;
   ++window_;
@@ -49,8 +50,8 @@ void FetchQueue::begin_window(Entry* first) noexcept {
   next_asked_ = first;
 }
 
-/// A blob that several operators share is fetched several times in one pass. If all others have been, too, it is a new
-/// one.
+/// A blob that several operators share is fetched several times in one pass. If all other entries have been fetched as
+/// well, this is a new pass.
 void FetchQueue::begin_pass_if_again(const Entry& entry) noexcept {
   if (entry.fetched_pass != pass_ || num_unread_ > 0) return;
   ++pass_;

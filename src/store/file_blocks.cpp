@@ -25,7 +25,7 @@ namespace actzip::store {
 
 namespace {
 
-// Since Linux 5.14; an older kernel answers EINVAL, and the pages come one by one when they are touched.
+// Since Linux 5.14. An older kernel answers EINVAL, and pages are mapped one by one when they are touched.
 constexpr int kPopulateRead = 22;
 constexpr int kPopulateWrite = 23;
 
@@ -57,12 +57,12 @@ std::string reason(int error) { return std::generic_category().message(error); }
                           folder, reason(error)));
 }
 
-/// A file without a name, for this process alone.
+/// Opens a file without a name, for this process alone.
 int open_nameless(const std::string& folder) {
   const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0) return file;
   if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) refuse_folder(folder, errno);
-  // This kind of file system has none: a file with a name for a moment.
+  // The file system has no nameless files: make one with a name and unlink it at once.
   std::string path = folder + "/actzip-store-XXXXXX";
   const int named = mkostemp(path.data(), O_CLOEXEC);
   if (named < 0) refuse_folder(folder, errno);
@@ -86,7 +86,7 @@ FileBlocks::FileBlocks(std::string folder, int file) : folder_(std::move(folder)
 
 FileBlocks::~FileBlocks() { close(file_); }
 
-/// Gives a block back with its last owner.
+/// Gives a block back when its last owner is gone.
 struct FileBlocks::Release {
   std::shared_ptr<FileBlocks> source;
   std::size_t size;
@@ -98,11 +98,11 @@ Allocation FileBlocks::block(std::size_t bytes) {
   const std::size_t size = whole_pages(bytes);
   off_t at = 0;
   std::byte* const data = map_new(size, at);
-  // Outside of the lock, because it gives the block back if there is no memory for its own notes.
+  // Outside the lock: if there is no memory for the control block, shared_ptr calls Release, which takes the lock.
   return {data, size, std::shared_ptr<void>(data, Release{shared_from_this(), size, at})};
 }
 
-/// A new extent and where it is mapped.
+/// Adds an extent to the file, stores its offset in `at`, and returns where it is mapped.
 std::byte* FileBlocks::map_new(std::size_t size, off_t& at) {
   const std::lock_guard lock(mutex_);
   at = gap(size);
@@ -121,7 +121,7 @@ std::byte* FileBlocks::map_new(std::size_t size, off_t& at) {
   return static_cast<std::byte*>(mapped);
 }
 
-/// Where a block fits between others, or behind them.
+/// Returns an offset at which a block fits between others, or after the last one.
 off_t FileBlocks::gap(std::size_t size) const {
   off_t at = 0;
   for (const auto& [start, used] : extents_) {
@@ -138,7 +138,7 @@ off_t FileBlocks::end() const {
 }
 
 void FileBlocks::make_room(off_t at, std::size_t size) const {
-  // Above this limit the kernel sends a signal that ends the process.
+  // Beyond this limit the kernel sends a signal that ends the process.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(at) + size) {
     fail(size, "they would be above the limit on the size of files", EFBIG);
@@ -148,10 +148,10 @@ void FileBlocks::make_room(off_t at, std::size_t size) const {
   if (error != 0) fail(size, "there is no room for them", error);
 }
 
-/// Takes an extent out of the file, as far as the file system can.
+/// Removes an extent from the file, as far as the file system can.
 void FileBlocks::give_back(off_t at, std::size_t size) noexcept {
   extents_.erase(at);
-  if (getpid() != process_) return;  // the file is another's
+  if (getpid() != process_) return;  // the file belongs to the parent process
   if (at >= end()) {
     (void)!ftruncate(file_, end());
   } else {
@@ -185,7 +185,7 @@ void FileBlocks::prepare(const std::byte* data, std::size_t size) {
   }
 }
 
-/// Of sync_file_range(). A file system that does not know the call has not lost anything.
+/// Notes a failure of sync_file_range(). A file system that does not know the call has lost nothing.
 void FileBlocks::note_failure(int result) noexcept {
   if (result != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) has_failed_ = true;
 }
@@ -212,8 +212,7 @@ void FileBlocks::read(const std::byte* data, std::size_t size) {
                     "there and may have freed them since (allowed: backward in the process of its forward)",
                     folder_, getpid(), process_));
   }
-  // Nothing lies that far out, so this waits for nothing. It tells whether any write has failed since it was last
-  // asked.
+  // Nothing lies that far out, so this does not wait. It tells whether any write has failed since the last call.
   constexpr off_t kBehindAll = off_t{1} << 60;
   note_failure(sync_file_range(file_, kBehindAll, 1, SYNC_FILE_RANGE_WAIT_BEFORE));
   if (has_failed_) fail(size, "the disk refused to write some bytes of this file, perhaps these", EIO);
@@ -226,7 +225,7 @@ void FileBlocks::read(const std::byte* data, std::size_t size) {
 void FileBlocks::discard(const std::byte* data, std::size_t size) noexcept {
   const Pages pages(data, size);
   (void)madvise(pages.start, pages.size, MADV_DONTNEED);
-  if (size > 0 && getpid() == process_) {  // to the kernel, no bytes are all up to the end
+  if (size > 0 && getpid() == process_) {  // to the kernel, a size of 0 means up to the end
     (void)posix_fadvise(file_, place_of(data), static_cast<off_t>(size), POSIX_FADV_DONTNEED);
   }
 }

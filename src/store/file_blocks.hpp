@@ -1,4 +1,4 @@
-// Blocks in a file: pages that can leave memory, and come back when they are read.
+// Blocks in a file, whose pages can leave memory and are read back when they are needed.
 #pragma once
 
 #include <sys/types.h>
@@ -15,9 +15,9 @@
 
 namespace actzip::store {
 
-/// One file without a name in a folder. It belongs to the process that made it: one that was forked may not write it.
+/// One file without a name in a folder. It belongs to the process that made it: a forked process may not write it.
 ///
-/// Room on the disk is had before bytes are written to it. So a full disk is an Error of block() or prepare(), not a
+/// Disk space is allocated before bytes are written to it, so a full disk is an Error of block() or prepare(), not a
 /// signal that ends the process when the system writes pages out.
 class FileBlocks final : public BlockSource, public std::enable_shared_from_this<FileBlocks> {
  public:
@@ -29,36 +29,36 @@ class FileBlocks final : public BlockSource, public std::enable_shared_from_this
 
   Allocation block(std::size_t bytes) override;
 
-  /// Makes the pages empty: those that have left memory would be read before they are written, for nothing.
+  /// Makes the pages empty. Otherwise, pages that have left memory would be read just to be overwritten.
   void forget_contents(const std::byte* data, std::size_t size) noexcept override;
 
-  // For bytes out of these blocks:
+  // The functions below are for bytes within these blocks.
 
-  /// Maps the pages, to be written.
+  /// Maps the pages for writing.
   void prepare(const std::byte* data, std::size_t size);
 
   /// Starts writing to the disk, and takes the pages out of the process. Only whole pages before the end of the bytes:
-  /// the last one is where the next bytes are written.
+  /// the next bytes are written to the last page.
   void put_away(const std::byte* data, std::size_t size) noexcept;
 
   /// Starts reading from the disk.
   void read_ahead(const std::byte* data, std::size_t size) noexcept;
 
-  /// Maps the pages, to be read; waits for the disk if it must. Throws if they cannot be read, or if the disk refused
-  /// some bytes of this file before.
+  /// Maps the pages for reading; waits for the disk if necessary. Throws if they cannot be read, or if the disk has
+  /// refused some bytes of this file.
   void read(const std::byte* data, std::size_t size);
 
-  /// Takes the pages out of the process and, as far as they are on the disk, out of memory. Pages of freed bytes would
-  /// take the place of others that backward needs next: to the system they look as if they had just been used.
+  /// Takes the pages out of the process and, as far as they are on the disk, out of memory. To the system, pages of
+  /// freed bytes look as if they had just been used, and would take the place of pages that backward needs next.
   void discard(const std::byte* data, std::size_t size) noexcept;
 
   /// Whether all pages are in memory.
   [[nodiscard]] bool is_resident(const std::byte* data, std::size_t size) const noexcept;
 
-  /// Whether nothing more should be kept here: the disk refused to write, or this is another process.
+  /// Whether nothing more should be stored here: the disk refused to write, or this is a forked process.
   [[nodiscard]] bool is_lost() const noexcept;
 
-  /// Of the file, from its start to the end of its last block.
+  /// Size of the file, from its start to the end of its last block.
   [[nodiscard]] std::size_t file_bytes() const;
 
  private:
@@ -79,8 +79,8 @@ class FileBlocks final : public BlockSource, public std::enable_shared_from_this
   const int file_;
   const pid_t process_;
   mutable std::mutex mutex_;
-  std::map<off_t, std::size_t> extents_;      ///< sizes of blocks, by their place in the file
-  std::map<const std::byte*, off_t> places_;  ///< of blocks, by where they are mapped
+  std::map<off_t, std::size_t> extents_;      ///< sizes of blocks, by their offset in the file
+  std::map<const std::byte*, off_t> places_;  ///< offsets of blocks, by the address where they are mapped
   std::atomic<bool> has_failed_ = false;
 };
 

@@ -40,14 +40,14 @@ struct FileBlob final : FetchQueue::Entry {
   enum class Phase { reserved, put_away, fetched } phase = Phase::reserved;
 };
 
-/// All blobs of a store, and what it counts.
+/// All blobs of a store in their order, and the store's statistics.
 class FileQueue {
  public:
   explicit FileQueue(std::size_t window_bytes) : order_(window_bytes) {}
 
   void reserved(FileBlob& blob);
   void put_away(FileBlob& blob);
-  /// Before the bytes are read.
+  /// Call it before the bytes are read.
   void fetch(FileBlob& blob);
   void foresee();
   void note_wait();
@@ -199,7 +199,7 @@ class FileStore final : public Store {
     return volume_;
   }
 
-  /// A file that can take bytes: a new one after a failure, and in a process that was forked.
+  /// Returns a file that accepts bytes: a new one after a failure, and in a forked process.
   Volume sound_volume() {
     const std::lock_guard lock(mutex_);
     if (volume_.file->is_lost()) {

@@ -1,4 +1,4 @@
-// What a session holds between forward and backward: now, at the most, and how much it may.
+// Counts what a session holds between forward and backward: now, at most, and how much it may.
 #pragma once
 
 #include <atomic>
@@ -8,12 +8,12 @@
 
 namespace actzip::store {
 
-/// Thread-safe. Where nothing limits it, it counts all the same.
+/// A counter of bytes with a limit. Without a limit, it counts all the same. Thread-safe.
 class HeldMemory {
  public:
   static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-  /// Bytes that count as held until it goes. The memory outlives it.
+  /// Bytes that count as held until the part is destroyed. The HeldMemory must outlive its parts.
   class Part {
    public:
     Part() = default;
@@ -25,7 +25,7 @@ class HeldMemory {
       std::swap(bytes_, other.bytes_);
       return *this;
     }
-    /// Whether it counts for anything.
+    /// Whether the part counts any bytes as held.
     explicit operator bool() const { return of_ != nullptr; }
     ~Part() {
       if (of_ != nullptr) of_->now_ -= bytes_;
@@ -38,7 +38,7 @@ class HeldMemory {
     std::size_t bytes_ = 0;
   };
 
-  /// Nothing if the limit would be passed.
+  /// Returns an empty part if the limit would be passed.
   Part try_hold(std::size_t bytes) {
     std::size_t held = now_;
     do {
@@ -52,11 +52,11 @@ class HeldMemory {
   [[nodiscard]] std::size_t limit() const { return limit_; }
   [[nodiscard]] std::size_t now() const { return now_; }
 
-  /// The most at any time since the step began.
+  /// The most held at any time since the step began.
   [[nodiscard]] std::size_t peak() const { return peak_; }
   void begin_step() { peak_ = now_.load(); }
 
-  /// What may still be held; 0 where the limit was lowered below what is.
+  /// How much more may be held; 0 if the limit was lowered below what is held.
   [[nodiscard]] std::size_t room() const {
     const std::size_t held = now_;
     const std::size_t limit = limit_;

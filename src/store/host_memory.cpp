@@ -1,4 +1,4 @@
-// What the host has left: of the machine, and of the control group that the process may be in.
+// How much memory the host has left: the machine, and the control group that the process may be in.
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
@@ -12,14 +12,14 @@ namespace actzip {
 
 namespace {
 
-/// The first number of a file; none if there is none, or the word "max".
+/// Returns the number at the start of a file; nothing if there is none, or the word "max".
 std::optional<std::size_t> number_in(const std::string& path) {
   std::ifstream file(path);
   std::size_t value = 0;
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-/// Of a file whose lines are a name and a number.
+/// Returns the number that follows `name` in a file whose lines are a name and a number.
 std::optional<std::size_t> number_of(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string word;
@@ -30,7 +30,7 @@ std::optional<std::size_t> number_of(const std::string& path, const std::string&
   return std::nullopt;
 }
 
-/// What the limit of a container leaves. Clean pages of files count as used there, but can be had.
+/// Returns what the limit of a container leaves. Clean pages of files count as used there, but can be reclaimed.
 std::optional<std::size_t> left_in_container() {
   const std::string folder = "/sys/fs/cgroup/";
   const auto limit = number_in(folder + "memory.max");

@@ -24,7 +24,7 @@ Allocation PinnedBlocks::block(std::size_t bytes) {
     throw Error(ErrorCode::store_failure,
                 fmt::format("store: no {} bytes of pinned memory: there was none left before", bytes));
   }
-  // Frameworks round them up to this size anyway; so the arena may use the rest.
+  // Frameworks round allocations up to this size anyway, so the arena may use the rest.
   const std::size_t size = std::bit_ceil(bytes);
   Allocation memory;
   try {

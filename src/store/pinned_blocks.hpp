@@ -1,4 +1,4 @@
-// Blocks of pinned memory, for an arena to divide.
+// Blocks of pinned memory, which an arena divides.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,8 @@
 
 namespace actzip::store {
 
-/// From a copier. Once it has none to give, it is not asked again before a block has come back: asking is slow.
+/// Allocates blocks from a copier. After the copier fails, it is not asked again until a block has been given back:
+/// asking is slow.
 class PinnedBlocks final : public BlockSource, public std::enable_shared_from_this<PinnedBlocks> {
  public:
   explicit PinnedBlocks(Copier& copier) : copier_(copier) {}

@@ -24,13 +24,14 @@ PinnedLane::PinnedLane(const PinnedOptions& options, Memory& memory, Copier& cop
       order_(options.window_bytes) {}
 
 PinnedLane::~PinnedLane() {
-  if (getpid() != process_) return;  // the copies are another's
+  if (getpid() != process_) return;  // the copies belong to the parent process
   for (const auto& [flights, stream] : {std::pair(&leaving_, &outward_), std::pair(&coming_, &inward_)}) {
-    if (!flights->empty() && !wait_for_end(*stream)) new Flights(std::move(*flights));  // never freed: still in use
+    // Never freed, because it is still in use.
+    if (!flights->empty() && !wait_for_end(*stream)) new Flights(std::move(*flights));
   }
 }
 
-/// False if the device does not say when it has come there.
+/// Returns false if the device cannot tell when it has reached the end.
 bool PinnedLane::wait_for_end(const Stream& stream) noexcept {
   try {
     const auto end = memory_.point_in(stream);
@@ -64,8 +65,8 @@ void PinnedLane::put_away(PinnedBlob& blob, const Stream& writer, const LeaveNot
   }
 }
 
-/// Copies begin before their room is needed, so that nobody waits for a link that keeps up. Where one fails,
-/// make_room() says so if it matters. As long as the limit is not known, everything leaves.
+/// Starts copies before their room is needed, so that nobody waits for a link that keeps up. If one fails, make_room()
+/// reports it when it matters. As long as the limit is unknown, everything leaves.
 void PinnedLane::let_leave_for_budget() {
   sweep();
   const HeldMemory& budget = *options_.budget;
@@ -78,17 +79,17 @@ void PinnedLane::let_leave_for_budget() {
 }
 
 void PinnedLane::wait_outside(Lock& lock, const std::shared_ptr<void>& point) {
-  const std::shared_ptr<void> held = point;  // its blob may be freed meanwhile
+  const std::shared_ptr<void> held = point;  // the blob may be freed meanwhile
   ++stats_.host_waits;
   lock.unlock();
   memory_.wait_for(held);
   lock.lock();
 }
 
-/// What is put away last is needed first, and would be back before long: a window of bytes stays. What came before it
-/// leaves as soon as the device has encoded it. Frameworks enqueue far ahead of their device: without this wait nobody
-/// could say whether the copies keep up, and the framework would look for memory that is not free yet. It costs
-/// nothing, since the device has all that came after to do.
+/// What is put away last is needed first and would soon be back, so a window of bytes stays. Older blobs leave as soon
+/// as the device has encoded them. Frameworks enqueue far ahead of their device: without this wait nobody could tell
+/// whether the copies keep up, and the framework would look for memory that is not free yet. Waiting costs nothing,
+/// since the device still has everything to do that came after.
 void PinnedLane::let_leave(Lock& lock) {
   while (next_leaving_ != nullptr && waiting_bytes_ > options_.window_bytes) {
     PinnedBlob& blob = *next_leaving_;
@@ -110,7 +111,7 @@ void PinnedLane::stop_waiting(PinnedBlob& blob) noexcept {
   if (next_leaving_ == &blob) next_leaving_ = static_cast<PinnedBlob*>(blob.after);
 }
 
-/// What cannot leave stays where it is, and is right there.
+/// A blob that cannot leave stays on its device, where it remains valid.
 bool PinnedLane::try_leave(PinnedBlob& blob) {
   try {
     leave(blob);
@@ -123,8 +124,8 @@ bool PinnedLane::try_leave(PinnedBlob& blob) {
   }
 }
 
-/// Starts the copy. The device memory is freed now and used again after it. If anything throws, nothing has changed but
-/// perhaps pinned memory.
+/// Starts the copy out. The device memory is freed now and reused only after the copy. If anything throws, nothing has
+/// changed, except perhaps the pinned memory in use.
 void PinnedLane::leave(PinnedBlob& blob) {
   Allocation host = arena_->allocate(blob.size);
   Flight& flight = leaving_.emplace_back();
@@ -178,8 +179,8 @@ Allocation PinnedLane::brought_back(PinnedBlob& blob, const Stream& reader) {
   return bytes;
 }
 
-/// What an operator needs now it gets: beyond the budget it is a buffer of its own, and goes with it. Gives whether it
-/// may stay.
+/// An operator always gets what it needs now. Beyond the budget it gets a buffer of its own, which is freed with it.
+/// Returns whether the copy may stay.
 bool PinnedLane::bring_now(PinnedBlob& blob, const Stream& reader) {
   HeldMemory::Part held;
   if (options_.budget) {
@@ -193,7 +194,7 @@ bool PinnedLane::bring_now(PinnedBlob& blob, const Stream& reader) {
   return stays;
 }
 
-/// Starts the copy, into memory that the reader may still use for something else at this point of its order.
+/// Starts the copy back, into memory that the reader may still use for something else at this point of its order.
 void PinnedLane::bring(PinnedBlob& blob, const Stream& reader) {
   copies_.reserve(copies_.size() + 1);
   Allocation copy = memory_.allocate(blob.size, reader);
@@ -226,7 +227,7 @@ void PinnedLane::foresee(const Stream& reader) {
   ask_ahead(reader);
 }
 
-/// What cannot be had ahead is had when it is asked for, or its error is told then.
+/// Requests what backward needs next. If that fails, it is brought when it is needed, and an error is reported then.
 void PinnedLane::ask_ahead(const Stream& reader) {
   while (can_ask_) {
     FetchQueue::Entry* const next = order_.next_ahead();
@@ -257,9 +258,9 @@ void PinnedLane::freed(PinnedBlob& blob) noexcept {
   set_away(blob, false);
 }
 
-/// The bytes are in pinned memory as well.
+/// Drops the copy on the device. The bytes are in pinned memory as well.
 void PinnedLane::drop_copy(PinnedBlob& blob) noexcept {
-  if (!blob.was_read) keep_for_inward(blob.copy);  // nobody has waited for the copy
+  if (!blob.was_read) keep_for_inward(blob.copy);  // no stream has waited for the copy
   order_.forget_asked(blob);
   std::erase(copies_, &blob);
   copy_bytes_ -= blob.size;
@@ -276,8 +277,8 @@ void PinnedLane::keep_for_inward(const Allocation& copy) noexcept {
   }
 }
 
-/// Of those that backward is about to ask for, the last that it will; of the others, the oldest. False if there is
-/// none.
+/// Drops one copy: with `ahead`, the one that backward needs last of those it is about to need; otherwise the oldest of
+/// the others. Returns false if there is none.
 bool PinnedLane::drop_one(bool ahead) noexcept {
   const auto is_such = [&](const PinnedBlob* blob) { return order_.is_ahead(*blob) == ahead; };
   PinnedBlob* found = nullptr;
@@ -308,7 +309,7 @@ bool PinnedLane::give_way() {
   return true;
 }
 
-/// Lets go what copies that have ended have used. Gives how many bytes of the device are free by that.
+/// Releases what finished copies have used. Returns how many bytes of the device this frees.
 std::size_t PinnedLane::sweep() {
   sweep(coming_);
   const std::size_t bytes = sweep(leaving_);

@@ -1,4 +1,4 @@
-// What one device puts away in pinned memory, and the copies on their way.
+// Pinned memory for the blobs of one device, and the copies under way.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@ namespace actzip::store {
 
 class PinnedLane;
 
-/// Bytes that were encoded on a device. Where they are: in `device`, until they have left; then in `host`, and in
+/// Bytes that were encoded on a device. They are in `device` until they have left it, then in `host`, and also in
 /// `copy` while they are back.
 struct PinnedBlob final : FetchQueue::Entry {
   PinnedBlob(std::shared_ptr<PinnedLane> its_lane, std::size_t its_size) : Entry(its_size), lane(std::move(its_lane)) {}
@@ -33,56 +33,57 @@ struct PinnedBlob final : FetchQueue::Entry {
 
   // Guarded by the lane.
   HeldMemory::Part held;       ///< what `device` counts for in a budget
-  HeldMemory::Part copy_held;  ///< the same for `copy`
+  HeldMemory::Part copy_held;  ///< what `copy` counts for
   Allocation device;
   Allocation host;
   Allocation copy;
   Stream writer;
   Stream home;  ///< the stream in whose order `copy` was allocated
   std::shared_ptr<void> encoded;
-  std::shared_ptr<void> left;     ///< when `host` has the bytes
-  std::shared_ptr<void> arrived;  ///< when `copy` has
-  bool is_waiting = false;        ///< for its turn to leave
-  bool was_read = false;          ///< `copy`, on some stream that has waited for it
+  std::shared_ptr<void> left;     ///< the point at which `host` has the bytes
+  std::shared_ptr<void> arrived;  ///< the point at which `copy` has them
+  bool is_waiting = false;        ///< whether it waits for its turn to leave the device
+  bool was_read = false;          ///< whether `copy` was given to a stream that waits for it
   LeaveNote note;
 };
 
-/// Thread-safe. Waits for a device only where it says so, and lets other threads in meanwhile.
+/// Moves the blobs of one device to pinned memory and back. Thread-safe. It waits for the device only where stated
+/// below, and does not block other threads meanwhile.
 class PinnedLane {
  public:
   PinnedLane(const PinnedOptions& options, Memory& memory, Copier& copier);
   PinnedLane(const PinnedLane&) = delete;
   PinnedLane& operator=(const PinnedLane&) = delete;
-  /// Waits for the copies: what they use is free then.
+  /// Waits for the copies, so that the memory they use is free afterwards.
   ~PinnedLane();
 
-  /// `blob` has got its device memory.
+  /// `blob` has received its device memory.
   void note_reserved(const PinnedBlob& blob);
 
-  /// Without a budget it waits until the device has encoded what was put away a window of bytes ago.
+  /// Without a budget, waits until the device has encoded what was put away a window of bytes ago.
   void put_away(PinnedBlob& blob, const Stream& writer, const LeaveNote& note);
 
   Allocation fetch(PinnedBlob& blob, const Stream& reader);
   void foresee(const Stream& reader);
   void freed(PinnedBlob& blob) noexcept;
 
-  /// Makes some device memory free: drops what can be brought back again, waits for a copy, or begins one, whose Error
-  /// it throws. False if nothing helps.
+  /// Frees some device memory: drops what can be brought back again, waits for a copy, or starts one, whose Error it
+  /// throws. Returns false if nothing helps.
   bool give_way();
 
   void trim();
-  /// Blocks of pinned memory go back when they are empty.
+  /// From now on, blocks of pinned memory are given back when they are empty.
   void close();
   std::string take_notice();
   [[nodiscard]] StoreStats stats() const;
 
  private:
-  /// A copy on its way. Its pinned memory stays until it has come to its end.
+  /// A copy under way. It keeps its pinned memory until it has ended.
   struct Flight {
     Allocation host;
     std::size_t bytes = 0;
-    HeldMemory::Part held;       ///< of the device memory that it frees
-    std::shared_ptr<void> done;  ///< null if the device refused to say: it ends with the next
+    HeldMemory::Part held;       ///< what the device memory that it frees counts for
+    std::shared_ptr<void> done;  ///< null if the device gave no point; it ends with the next one
   };
   using Flights = std::deque<Flight>;
   using Lock = std::unique_lock<std::mutex>;
@@ -115,16 +116,16 @@ class PinnedLane {
   const pid_t process_;
   const std::shared_ptr<Arena> arena_;
 
-  mutable std::mutex mutex_;  ///< of everything below
+  mutable std::mutex mutex_;  ///< guards everything below
   FetchQueue order_;
-  PinnedBlob* next_leaving_ = nullptr;  ///< the first that waits for its turn; those put away after it wait, too
+  PinnedBlob* next_leaving_ = nullptr;  ///< the first that waits for its turn; those put away after it wait as well
   std::size_t waiting_bytes_ = 0;
-  Flights leaving_;  ///< in the order of their stream, as are the following
+  Flights leaving_;  ///< in the order of their stream, like coming_
   Flights coming_;
   std::size_t leaving_bytes_ = 0;
-  std::vector<PinnedBlob*> copies_;  ///< that are back on the device, in the order in which they were asked for
+  std::vector<PinnedBlob*> copies_;  ///< blobs that are back on the device, in the order in which they were requested
   std::size_t copy_bytes_ = 0;
-  bool can_ask_ = true;  ///< the device has had room for what was asked for ahead, as far as is known
+  bool can_ask_ = true;  ///< as far as is known, the device has room for what is requested ahead
   bool has_said_ = false;
   std::string notice_;
   StoreStats stats_;

@@ -56,7 +56,7 @@ class PinnedStore final : public Store {
     return {data, bytes, std::move(blob)};
   }
 
-  /// The address is no longer good for anything.
+  /// The result has no address: the bytes may move.
   Allocation put_away(Allocation bytes, const Stream& writer, Memory& /*memory*/, const LeaveNote& note) override {
     PinnedBlob& blob = pinned_blob(bytes);
     blob.lane->put_away(blob, writer, note);
@@ -115,7 +115,7 @@ class PinnedStore final : public Store {
  private:
   using LanePointer = std::shared_ptr<PinnedLane>;
 
-  /// Of the device of `stream`, which the store takes.
+  /// Returns the lane for the device of `stream`, which the store takes.
   LanePointer lane_of(const Stream& stream, Memory& memory) {
     const std::lock_guard lock(mutex_);
     LanePointer& lane = lanes_[stream.device().index];
