@@ -30,7 +30,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;
   bool drop_last = true;  ///< leave out records that do not fill a whole batch
-  std::size_t queue = 4;  ///< most batches made in advance
+  std::size_t queue = 4;  ///< maximum number of batches made in advance
 };
 
 /// Loads batches. The same source, transform, batch size and seed give the same batches for any number of workers. Not

@@ -36,7 +36,7 @@ std::size_t append_row(std::string_view line, std::string_view place, std::vecto
   }
 }
 
-/// Returns the numbers of a line. Throws DataError also if there are not `count` of them.
+/// Returns the numbers of a line. Throws DataError also if `count` is given and there are more or fewer.
 template <class Number>
 std::vector<Number> parse_row(std::string_view line, std::string_view place, std::size_t count = kAnyCount) {
   std::vector<Number> numbers;

@@ -22,9 +22,8 @@ struct Filter {
 
   [[nodiscard]] double centre(int i) const { return begin + (i + 0.5) * scale; }
   [[nodiscard]] int wanted(int i) const { return static_cast<int>(std::floor(centre(i) - reach + 0.5)); }
-  [[nodiscard]] int first(int i) const {
-    return std::clamp(wanted(i), 0, limit - count);
-  }  ///< the first of `count` pixels
+  /// Returns the first of `count` pixels.
+  [[nodiscard]] int first(int i) const { return std::clamp(wanted(i), 0, limit - count); }
 
   double begin;
   double scale;
