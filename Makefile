@@ -1,4 +1,4 @@
-# The commands people type. `make demo` and `make test` install what is missing, build, and run.
+# The project's commands. `make demo` and `make test` install what is missing, build and run.
 PRESET ?= dev
 JOBS ?= $(shell nproc)
 BIN := build/bin/actzip

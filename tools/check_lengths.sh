@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Source files stay short enough to be read in one sitting.
+# Checks that source files are short enough to read in one sitting.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 limit=450

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The CPU loops are built once for each instruction set. A function that two of those builds emit under one name would be
-# merged by the linker, and a machine without AVX-512 could run the AVX-512 copy. So every such (weak) symbol must carry
-# its level's namespace. Usage: tools/check_levels.sh BUILD_DIR
+# Checks that weak symbols of the CPU loops carry the namespace of their level. The loops are built once for each
+# instruction set. If two of these builds emitted a function under the same name, the linker would merge them, and a
+# machine without AVX-512 could run the AVX-512 copy. Usage: tools/check_levels.sh BUILD_DIR
 set -euo pipefail
 build="${1:?BUILD_DIR}"
 status=0

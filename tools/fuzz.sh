@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the fuzzers with clang in a folder of their own and runs them, sharing the seconds given.
-# Usage: tools/fuzz.sh BUILD_DIR SECONDS [FUZZER...]. Without names, all of them; ACTZIP_FUZZ_TORCH=ON adds the one that
-# needs torch. A finding is left in BUILD_DIR/findings; run the fuzzer on it to see it again. Corpora stay in
-# BUILD_DIR/corpus, so that a later run goes on from them.
+# Builds the fuzzers with clang in a separate folder and runs them. They share the given seconds equally.
+# Usage: tools/fuzz.sh BUILD_DIR SECONDS [FUZZER...]. Without names, it runs all of them; ACTZIP_FUZZ_TORCH=ON adds the
+# one that needs torch. Findings are stored in BUILD_DIR/findings; run the fuzzer on one to reproduce it. Corpora stay
+# in BUILD_DIR/corpus, where a later run continues with them.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 build="${1:?BUILD_DIR}"
@@ -15,7 +15,7 @@ if [ -z "$clangxx" ]; then
   exit 1
 fi
 
-# More optimisation takes longer to compile than it saves in a minute, and hides what sanitizers look for.
+# More optimisation would cost more compile time than it saves in a minute, and would hide errors from the sanitizers.
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" \
   -DCMAKE_CXX_COMPILER="$clangxx" -DACTZIP_FUZZ=ON -DACTZIP_CUDA=OFF \
   -DACTZIP_FUZZ_TORCH="${ACTZIP_FUZZ_TORCH:-OFF}" >"$build.log" 2>&1 ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, clang-tidy, file lengths and the dependency law. Usage: tools/lint.sh BUILD_DIR | --fix-format
-# BUILD_DIR is configured and holds compile_commands.json.
+# Checks formatting, clang-tidy, file lengths and the dependency law. Usage: tools/lint.sh BUILD_DIR | --fix-format
+# BUILD_DIR must be configured and contain compile_commands.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh lint

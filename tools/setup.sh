@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian or Ubuntu: system packages, .venv with requirements-dev.txt, and .venv-paddle with
-# requirements-paddle.txt, in which there is no torch.
-# Does nothing, quickly, when everything is there. `tools/setup.sh demo` installs only what `make demo` needs,
-# `tools/setup.sh lint` adds what `make lint` needs.
+# requirements-paddle.txt, which has no torch. Returns quickly if everything is installed.
+# `tools/setup.sh demo` installs only what `make demo` needs; `tools/setup.sh lint` adds what `make lint` needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose="${1:-all}"
@@ -16,7 +15,7 @@ clang_compiler() { command -v clang++-14 || command -v clang++; }
 have_fuzzer_runtime() { [ -e "$("$(clang_compiler)" -print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]; }
 clang_major() { "$(clang_compiler)" -dumpversion | cut -d. -f1; }
 
-# Says each command before it runs, and leaves its output to be seen: it changes the system, and may take minutes.
+# Prints a command before running it, and does not hide its output: it changes the system and may take minutes.
 run_aloud() {
   echo "setup: $*"
   "$@"
@@ -47,7 +46,7 @@ install_missing() {
   missing=()
 }
 
-# What every build needs.
+# Needed by every build.
 have_command c++ || need g++
 have_command cmake || need cmake
 have_command ninja || need ninja-build
@@ -79,8 +78,8 @@ if [ "$purpose" != demo ]; then
     echo "setup: no nvcc on PATH or in /usr/local/cuda/bin: CUDA kernels are left out"
 fi
 
-# The virtual environments. What runs actzip comes first, and is all that the demo needs; each list is installed again
-# only when it or the Python changes.
+# The virtual environments. The first list has what actzip needs to run, which is all that the demo needs. A list is
+# installed again only if it or the Python version changes.
 install_python() {
   local list="$1" what="$2" folder="${3:-.venv}"
   local stamp index=()
@@ -88,7 +87,7 @@ install_python() {
   [ "$(cat "$folder/.$list.stamp" 2>/dev/null)" != "$stamp" ] || return 0
   echo "setup: installing $what into $folder"
   python3 -m venv "$folder"
-  # Without an NVIDIA GPU the small CPU build of torch is enough; where that index cannot be reached, pip's own serves.
+  # Without an NVIDIA GPU, the small CPU build of torch is enough. If its index cannot be reached, use pip's default.
   local cpu_index=https://download.pytorch.org/whl/cpu
   if [ "$folder" = .venv ] && ! have_command nvidia-smi && .venv/bin/python -c \
     "import urllib.request; urllib.request.urlopen('$cpu_index/torch/', timeout=10)" 2>/dev/null; then
@@ -103,5 +102,5 @@ if [ "$purpose" != demo ]; then
   install_python requirements-dev.txt "what the tests need"
   install_python requirements-paddle.txt "PaddlePaddle (half a minute)" .venv-paddle
 fi
-# What `make build` makes can be imported: import actzip.
+# Makes the package of `make build` importable: import actzip.
 echo "$PWD/build/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/actzip.pth"

@@ -36,7 +36,7 @@ struct BenchOptions {
   std::string levels = "best";
 };
 
-/// A positive number, also as a power: "2^28".
+/// Parses a count from 1 to 2^40, written out or as a power of two ("2^28").
 std::optional<std::int64_t> parse_count(const std::string& text) {
   const std::size_t digits_at = text.starts_with("2^") ? 2 : 0;
   std::int64_t value = 0;
@@ -58,7 +58,7 @@ std::string check_threads(const std::string& text) {
   return fmt::format("'{}' threads: write 'all' or a number from 1 to 4096", text);
 }
 
-/// What the library says about a text, as CLI11 wants it: empty if all is well.
+/// Makes a CLI11 validator of a parser: it returns the library's error message, or an empty string.
 template <class Parse>
 auto checked_by(Parse parse) {
   return [parse](const std::string& text) -> std::string {

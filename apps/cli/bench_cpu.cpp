@@ -17,9 +17,9 @@
 namespace actzip::cli {
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // elements; a multiple of 16 bytes in every type
+constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // elements; a multiple of 16 bytes for every type
 
-/// body(i) for each i in [0, count), on the threads of the executor.
+/// Calls body(i) for each i in [0, count) on the executor's threads.
 template <class Body>
 void for_each(Executor& executor, std::int64_t count, Body body) {
   executor.run(count, [](void* context, std::int64_t i) { (*static_cast<Body*>(context))(i); }, &body);
@@ -29,7 +29,7 @@ std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + 
 
 void free_memory(std::byte* memory) { std::free(memory); }
 
-/// The floats of a chunk, drawn from a generator of its own, so that the data do not depend on the threads.
+/// Draws the floats of a chunk. Each chunk has its own generator, so the data do not depend on the number of threads.
 void draw(std::vector<float>& values, Content content, std::int64_t chunk) {
   std::mt19937_64 generator(static_cast<std::uint64_t>(chunk) + 1);
   std::normal_distribution<float> normal;
@@ -46,7 +46,7 @@ void draw_integers(T* dst, std::int64_t count, std::int64_t bound, std::int64_t 
   std::generate_n(dst, count, [&] { return static_cast<T>(uniform(generator)); });
 }
 
-/// A chunk of 16-bit floats is exactly what `cast` writes, so that the library itself converts.
+/// Converts 16-bit floats with the library's own `cast` codec, whose encoding is exactly an array of such floats.
 void store_floats(const std::vector<float>& values, DType dtype, std::byte* dst) {
   if (dtype == DType::f32) {
     std::memcpy(dst, values.data(), values.size() * sizeof(float));
@@ -186,7 +186,7 @@ class CpuDevice final : public BenchDevice {
              [&](std::int64_t chunk) { body(chunk, std::min(kChunk, elems - chunk * kChunk)); });
   }
 
-  /// One slice of whole pages for each thread.
+  /// Gives each thread one slice of whole pages.
   template <class Body>
   void for_slices(std::size_t bytes, Body body) {
     const auto threads = static_cast<std::size_t>(executor_.concurrency());

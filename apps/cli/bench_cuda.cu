@@ -23,7 +23,7 @@ void check(cudaError_t status, const char* what) {
 
 // ---- data -----------------------------------------------------------------------------------------------------------
 
-/// 64 random bits for each counter (the finaliser of SplitMix64).
+/// Returns 64 random bits for a counter (SplitMix64's finaliser).
 __device__ std::uint64_t random_bits(std::uint64_t counter) {
   std::uint64_t x = (counter + 1) * 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -31,7 +31,7 @@ __device__ std::uint64_t random_bits(std::uint64_t counter) {
   return x ^ (x >> 31);
 }
 
-/// Box and Muller: a Gaussian number from two uniform ones, the first of which is never 0.
+/// Box-Muller transform: makes a Gaussian number of two uniform ones, the first of which is never 0.
 __device__ float gaussian(std::uint64_t counter) {
   const std::uint64_t bits = random_bits(counter);
   const float radius = (static_cast<float>(bits >> 40) + 0.5F) * 0x1p-24F;
@@ -90,7 +90,7 @@ __global__ void fill_kernel(void* data, DType dtype, std::size_t elem_bytes, std
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
-/// What decoding should give: the value itself, or one of two that its interval chooses.
+/// The expected decoded value: the original, or one of a mask's two values, chosen by its interval.
 struct Expected {
   bool by_interval = false;
   Mask mask;
@@ -125,9 +125,9 @@ __global__ void empty_kernel() {}
 
 // ---- the device -----------------------------------------------------------------------------------------------------
 
-void free_memory(std::byte* memory) { (void)cudaFree(memory); }  // nothing can be done about a failure here
+void free_memory(std::byte* memory) { (void)cudaFree(memory); }  // a failure here cannot be handled
 
-/// "580.65.06 (CUDA 13.0)"; the first part is left out where the system does not show it.
+/// Returns "580.65.06 (CUDA 13.0)", or "CUDA 13.0" if the system does not show the driver's version.
 std::string driver_text() {
   int version = 0;
   check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");

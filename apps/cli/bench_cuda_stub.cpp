@@ -1,4 +1,4 @@
-// Stands in for bench_cuda.cu in a build without CUDA.
+// Replaces bench_cuda.cu in a build without CUDA.
 #include "bench_device.hpp"
 
 namespace actzip::cli {

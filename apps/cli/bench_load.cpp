@@ -1,4 +1,4 @@
-// `actzip bench load`: how fast images come, against decoding alone.
+// `actzip bench load`: compares the speed of the image loader with decoding alone.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -29,11 +29,11 @@ struct LoadOptions {
   int epochs = 3;
 };
 
-/// One epoch of each.
+/// Results of one epoch of decoding alone and one of loading.
 struct LoadRow {
-  double decoded = 0.0;  ///< images a second
-  double loaded = 0.0;
-  double held_mib = 0.0;  ///< memory of the process after it
+  double decoded = 0.0;   ///< images per second, decoding alone
+  double loaded = 0.0;    ///< images per second, loading
+  double held_mib = 0.0;  ///< memory of the process after the epoch
 };
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -48,7 +48,7 @@ double memory_of_process_mib() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
-/// The recipe of CIFAR for small images, that of ImageNet for others.
+/// Chooses CIFAR's transform for small square images and ImageNet's for all others.
 data::ImageTransform choose_transform(const data::ImageSource& source, data::Split split, int size) {
   constexpr int kLargestSmall = 64;
   for (std::size_t i = 0; i < source.size(); ++i) {
@@ -59,7 +59,7 @@ data::ImageTransform choose_transform(const data::ImageSource& source, data::Spl
       transform.size = image.width;
       return transform;
     } catch (const data::DamagedRecord&) {
-      continue;  // the next one may do
+      continue;  // try the next one
     }
   }
   return data::imagenet_transform(split, size > 0 ? size : 224);

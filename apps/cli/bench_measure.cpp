@@ -22,10 +22,10 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Types that are filled with real numbers.
+/// Whether tensors of this type are filled with real numbers.
 bool is_real(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
-/// Data after a ReLU where the codec has something to say about zeros.
+/// Data as after a ReLU if the codec treats zeros specially, Gaussian data otherwise; integers for other types.
 Content content_of(const BenchCase& bench_case) {
   if (const auto* index = std::get_if<Index>(&bench_case.spec)) {
     const int value_bits = std::min(8 * static_cast<int>(dtype_bytes(bench_case.dtype)) - 1, 62);
@@ -41,7 +41,7 @@ int bits_of_segment(const BenchCase& bench_case, std::int64_t s) {
   return bench_case.segment_bits[static_cast<std::size_t>(s) % bench_case.segment_bits.size()];
 }
 
-/// A byte for each segment that has bits of its own.
+/// The bits of each segment, one byte each; empty without segment_bits.
 std::vector<std::byte> table_of(const BenchCase& bench_case) {
   std::vector<std::byte> table;
   if (bench_case.segment_bits.empty()) return table;
@@ -51,7 +51,7 @@ std::vector<std::byte> table_of(const BenchCase& bench_case) {
   return table;
 }
 
-/// The memory of one round trip, and the three things that are timed on it.
+/// The buffers of one round trip, and the three operations that are timed: encode, decode and copy.
 class RoundTrip {
  public:
   RoundTrip(BenchDevice& device, const BenchCase& bench_case)
@@ -94,7 +94,7 @@ class RoundTrip {
 
   [[nodiscard]] Fidelity fidelity() const {
     const ErrorSums sums = device_->compare(spec_for_compare(), source_view_, decoded_view_);
-    if (sums.signal == 0) return {sums.error, 0};  // nothing but zeros: the error is absolute
+    if (sums.signal == 0) return {sums.error, 0};  // all zeros: report the absolute error
     return {sums.error / sums.signal, sums.cross / sums.signal};
   }
 
@@ -103,7 +103,7 @@ class RoundTrip {
   [[nodiscard]] std::size_t decoded_bytes() const { return decoded_bytes_; }
 
  private:
-  /// Booleans and bytes take no interval and booleans stand for no other values.
+  /// A mask ignores its interval for sources that are not real numbers, and its values when it decodes to booleans.
   [[nodiscard]] CodecSpec spec_for_compare() const {
     if (!std::holds_alternative<Mask>(spec_)) return spec_;
     Mask mask = std::get<Mask>(spec_);
@@ -131,7 +131,7 @@ class RoundTrip {
 
 using Step = void (RoundTrip::*)() const;
 
-/// The registry's error holds for groups of 256 of Gaussian data.
+/// Whether the registry's expected error applies: it holds for Gaussian data in groups of 256.
 bool is_tabulated(const BenchCase& bench_case) {
   if (content_of(bench_case).kind != Content::Kind::gaussian) return false;
   if (const auto* affine = std::get_if<Affine>(&bench_case.spec)) return affine->group == GroupSize{256};
@@ -141,11 +141,11 @@ bool is_tabulated(const BenchCase& bench_case) {
 }
 
 void check_fidelity(const BenchCase& bench_case, Fidelity fidelity) {
-  constexpr std::int64_t kManyElems = 1 << 16;  // fewer say little about an expectation
-  constexpr double kTypeError = 4e-6;           // what rounding to bf16 adds, at most
+  constexpr std::int64_t kManyElems = 1 << 16;  // smaller samples deviate too much from the expectation
+  constexpr double kTypeError = 4e-6;           // upper bound of the error added by rounding to bf16
   const double expected = bench_case.expected_error();
-  const bool exact =
-      traits(bench_case.spec).exact && !std::holds_alternative<Mask>(bench_case.spec);  // its values round
+  const bool exact = traits(bench_case.spec).exact &&
+                     !std::holds_alternative<Mask>(bench_case.spec);  // a mask's values may be rounded
   const double slack = is_tabulated(bench_case) && bench_case.elems >= kManyElems ? 1.1 : 2.0;
   const double most = exact ? 0.0 : slack * expected + kTypeError;
   const double least = slack == 2.0 ? 0.0 : expected / slack - kTypeError;
@@ -156,8 +156,8 @@ void check_fidelity(const BenchCase& bench_case, Fidelity fidelity) {
                   bench_case.name(), bench_case.elems, to_string(bench_case.dtype), error, expected));
 }
 
-/// As many sets of buffers as it takes for a set to have left the cache before its turn comes again; all are encoded
-/// and decoded once.
+/// Allocates enough sets of buffers that each set has left the cache before it is used again (16 at most). Every set is
+/// encoded and decoded once.
 std::vector<RoundTrip> make_sets(BenchDevice& device, const BenchCase& bench_case) {
   constexpr std::size_t kMostSets = 16;
   const std::size_t bytes =
@@ -239,8 +239,9 @@ BenchRow measure(BenchDevice& device, const BenchCase& bench_case, int repeats) 
   row.fidelity = sets[0].fidelity();
   check_fidelity(bench_case, row.fidelity);
 
-  // Copy, encode and decode take turns, so that a change of clocks hits all three. Before each timed step the same one
-  // runs once untimed: it then finds the cache as it leaves it, and pays for no other step's unwritten lines.
+  // Copy, encode and decode alternate, so that a change of clock speed affects all three. Each timed step is preceded
+  // by an untimed one of the same kind: it leaves the cache as such a step does, and the timed step does not pay for
+  // writing back another step's dirty lines.
   constexpr std::array<Step, 3> kSteps{&RoundTrip::copy, &RoundTrip::encode, &RoundTrip::decode};
   std::array<std::vector<double>, kSteps.size()> times;
   std::size_t turn = 0;

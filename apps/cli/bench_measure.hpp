@@ -1,4 +1,4 @@
-// One row of the benchmark: verify, then time.
+// Measures one row of the benchmark: verifies a round trip, then times it.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,19 @@ struct BenchCase {
   CodecSpec spec;
   DType dtype = DType::f32;
   std::int64_t elems = 0;
-  std::vector<int> segment_bits{};  ///< that segments have in turn, in the place of those of the spec; or none
+  /// Bits that the segments use in rotation, instead of the spec's; empty: all use the spec's.
+  std::vector<int> segment_bits{};
 
-  /// As many segments as a batch has samples, if the elements divide so; one where they have no bits of their own.
+  /// With segment_bits, up to 256 equal segments, as a batch has samples: the largest power of two that divides the
+  /// elements. Otherwise the default of one segment.
   [[nodiscard]] Segments segments() const;
-  /// The spec, or its codec with the bits that its segments have.
+  /// The spec as text, or its codec with the segments' bits.
   [[nodiscard]] std::string name() const;
-  /// What the registry expects, as the mean over the segments.
+  /// The registry's expected error, averaged over the segments.
   [[nodiscard]] double expected_error() const;
 };
 
-/// How far decoded values are from the ones encoded.
+/// How far decoded values are from the originals.
 struct Fidelity {
   double rel_sq_error = 0;  ///< |y - x|^2 / |x|^2
   double bias = 0;          ///< <x, y - x> / <x, x>
@@ -38,13 +40,13 @@ struct BenchRow {
   std::size_t encoded_bytes = 0;
   std::size_t decoded_bytes = 0;
   Fidelity fidelity;
-  double copy_ms = 0;  ///< of source_bytes
+  double copy_ms = 0;  ///< for source_bytes
   double encode_ms = 0;
   double decode_ms = 0;
   int threads = 1;
   std::optional<CpuLevel> level;  ///< empty on CUDA
 
-  /// Bytes read and written, in 10^9 a second.
+  /// Bytes read plus bytes written, in units of 10^9 per second.
   [[nodiscard]] double copy_gbps() const;
   [[nodiscard]] double encode_gbps() const;
   [[nodiscard]] double decode_gbps() const;
@@ -53,18 +55,19 @@ struct BenchRow {
   [[nodiscard]] double bytes_per_element() const;
 };
 
-/// Microseconds of one call in a queue of many, on data that stay in the cache.
+/// Microseconds per call when many calls are queued, on data that stay in the cache.
 struct LaunchRow {
   BenchCase bench_case;
   double encode_us = 0;
   double decode_us = 0;
-  double empty_us = 0;  ///< of an empty kernel
+  double empty_us = 0;  ///< for an empty kernel
 };
 
-/// The element type that a round trip of `dtype` ends in: `dtype` itself where the codec gives it.
+/// Returns the element type that a round trip of `dtype` decodes to: `dtype` if the codec can, else the first type it
+/// can decode to.
 DType decoded_type(const CodecSpec& spec, DType dtype);
 
-/// Encodes and decodes once. Throws std::runtime_error if the error is not what the registry promises.
+/// Encodes and decodes once. Throws std::runtime_error if the error differs from what the registry promises.
 Fidelity verify(BenchDevice& device, const BenchCase& bench_case);
 
 BenchRow measure(BenchDevice& device, const BenchCase& bench_case, int repeats);

@@ -26,13 +26,13 @@ bool takes(const CodecSpec& spec, DType dtype) {
   return std::find(types.begin(), types.end(), dtype) != types.end();
 }
 
-/// f32 and bf16, or the first type of a codec that takes neither.
+/// f32 and bf16 for codecs that encode f32, otherwise the codec's first type.
 std::vector<DType> usual_types(const CodecSpec& spec) {
   if (takes(spec, f32)) return {f32, bf16};
   return {codec_info(spec).encodes.front()};
 }
 
-/// What the registry has no variant of: a vocabulary, maps of real networks, segments with bits of their own.
+/// Cases that the registry does not list: a vocabulary, map sizes of real networks, segments with their own bits.
 constexpr const char* kFurtherSpecs[] = {
     "index:bound=50257",          "dual:2:size=32x32",         "dual:2:size=56x56",         "dual:2:size=14x14",
     "dual:2:dithered:size=56x56", "dual:2:size=56x56:last=64", "dual:2:size=14x14:last=256"};
@@ -50,7 +50,7 @@ std::vector<Entry> full_list() {
   return list;
 }
 
-/// Each codec as it is when only its name is given.
+/// Each codec with its default parameters.
 std::vector<Entry> quick_list() {
   std::vector<Entry> list;
   for (const CodecInfo& info : codecs()) {
@@ -61,12 +61,12 @@ std::vector<Entry> quick_list() {
   return list;
 }
 
-/// A few of the cases, for sizes that are measured on the side.
+/// A few cases, for the additional tensor sizes.
 std::vector<Entry> short_list() {
   return {{Affine{}, {bf16}}, {Rotated{}, {bf16}}, {Mask{}, {bf16}}, {Rotated{}, {bf16}, kSegmentBits}};
 }
 
-/// As many elements, but whole maps, as every real tensor has them.
+/// For `dual`, rounds `elems` down to whole maps (at least one), as in every real tensor.
 std::int64_t in_whole_maps(const CodecSpec& spec, std::int64_t elems) {
   const auto* dual = std::get_if<Dual>(&spec);
   if (dual == nullptr) return elems;

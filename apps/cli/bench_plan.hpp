@@ -1,4 +1,4 @@
-// Which rows a benchmark has.
+// Chooses the rows of a benchmark.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace actzip::cli {
 
-/// What the user typed; what was left out is chosen by make_plan().
+/// The user's request; make_plan() fills in what was left out.
 struct BenchRequest {
   DeviceKind device = DeviceKind::cpu;
   bool quick = false;
@@ -21,10 +21,10 @@ struct BenchRequest {
   std::optional<std::int64_t> large_elems;
   std::optional<int> repeats;
   std::vector<std::string> threads;  ///< numbers or "all"
-  std::string levels = "best";       ///< "best", "all" or the name of one
+  std::string levels = "best";       ///< "best", "all" or the name of one level
 };
 
-/// CPU threads and instruction set that a part of the rows run with.
+/// The thread count and instruction set for a group of rows.
 struct CpuSetting {
   CpuLevel level = CpuLevel::base;
   int threads = 1;
@@ -32,12 +32,12 @@ struct CpuSetting {
 
 struct BenchPlan {
   std::vector<BenchCase> cases;         ///< measured for each CPU setting, or once on CUDA
-  std::vector<BenchCase> launch_cases;  ///< CUDA: small tensors against an empty kernel
+  std::vector<BenchCase> launch_cases;  ///< CUDA only: small tensors, compared with an empty kernel
   std::vector<CpuSetting> settings;     ///< empty on CUDA
   int repeats = 0;
 };
 
-/// Throws Error for what cannot be measured: everything is checked before the first row begins.
+/// Checks everything before the first row begins. Throws Error for requests that cannot be measured.
 BenchPlan make_plan(const BenchRequest& request);
 
 }  // namespace actzip::cli

@@ -36,7 +36,7 @@ std::string header(const BenchResult& result) {
       result.facts.driver.empty() ? "" : ", driver ", result.facts.driver, fmt::join(sizes, " and "), result.repeats);
 }
 
-/// Columns that say the same in every row are left out.
+/// Whether `value` differs between rows; a column that is the same in every row is left out.
 template <class Rows, class Value>
 bool varies(const Rows& rows, Value value) {
   return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return value(row) != value(rows.front()); });
@@ -83,14 +83,14 @@ std::string launch_text(const BenchResult& result) {
                      table.text());
 }
 
-/// Of one code; the mean over the segments where these have bits of their own.
+/// Bits of a code; with segment_bits, the mean over the segments.
 Json bits_json(const BenchCase& item) {
   if (item.segment_bits.empty()) return code_bits(item.spec, item.dtype);
   const Segments segments = item.segments();
   return static_cast<double>(segments.total_bits) / static_cast<double>(segments.count);
 }
 
-/// Of the codecs that have one.
+/// The rounding of a codec, or null for codecs without one.
 Json rounding_of(const CodecSpec& spec) {
   return std::visit(
       [](const auto& codec) -> Json {

@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Traits with their names, in the order they are printed.
+/// The traits with their names, in the order of printing.
 std::vector<std::pair<std::string_view, bool>> named(const Traits& traits) {
   return {{"exact", traits.exact},
           {"byte-equal", traits.byte_equal},
@@ -46,7 +46,7 @@ std::vector<std::string_view> type_names(std::span<const DType> dtypes) {
   return names;
 }
 
-/// The widths that a codec has: "1-8", "1,2,4,8,16,32"; those of `copy` are the element type's own.
+/// Formats a codec's widths: "1-8", "1,2,4,8,16,32", or "type's" for `copy`, which has the element type's width.
 std::string widths_text(const CodecInfo& info) {
   std::vector<int> widths;
   for (const CodecSpec& spec : info.variants) {
@@ -71,7 +71,7 @@ std::string codecs_text() {
   return table.text();
 }
 
-/// Variants that differ in nothing but their bits share a line.
+/// Names a variant without its bits: variants that differ only in bits share a line.
 std::string family_name(const CodecSpec& spec) {
   if (const auto* affine = std::get_if<Affine>(&spec)) return fmt::format("affine:B:{}", to_string(affine->rounding));
   if (const auto* rotated = std::get_if<Rotated>(&spec)) return rotated->mask_plane ? "rotated:B:mask" : "rotated:B";

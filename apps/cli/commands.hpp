@@ -1,4 +1,4 @@
-// The subcommands of the program. Each adds itself to the command line and gives what to run if it is chosen.
+// The subcommands of the program. Each adds itself to the command line and sets `action` if the user chooses it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,7 +6,7 @@
 
 namespace actzip::cli {
 
-/// Set to what was chosen; run after the command line has been read, and returns the exit status.
+/// The chosen command. main() runs it after parsing the command line; it returns the exit status.
 using Action = std::function<int()>;
 
 void add_train_command(CLI::App& program, Action& action);

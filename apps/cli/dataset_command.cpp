@@ -1,4 +1,4 @@
-// `actzip dataset`: what a data set holds, and folders of JPEGs as databases.
+// `actzip dataset`: inspects data sets, and converts folders of JPEGs into databases.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ void print_images(const InfoOptions& options) {
     try {
       source = data::open_images(options.where, split);
     } catch (const data::DataError& error) {
-      // The other split alone is a data set too, but not none at all.
+      // A data set may have only one of the splits, but its path must exist.
       if (split == data::Split::train && !std::filesystem::exists(options.where)) throw;
       fmt::print("{:<6} cannot be used: {}\n", name, error.what());
       continue;

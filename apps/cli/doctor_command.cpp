@@ -1,4 +1,4 @@
-// `actzip doctor`: what works on this machine, and what to do about the rest.
+// `actzip doctor`: reports what works on this machine, and what to do about the rest.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -44,9 +44,9 @@ struct Finding {
 /// 13000 becomes "13.0".
 std::string cuda_version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// A round trip of the first variant of every codec, compared with what the registry promises.
+/// Verifies a round trip of the last variant of every codec against what the registry promises.
 Finding check_codecs(const std::string& topic, BenchDevice& device) {
-  constexpr std::int64_t kElems = 100'003;  // the last group is ragged
+  constexpr std::int64_t kElems = 100'003;  // leaves the last group incomplete
   std::string failed;
   for (const CodecInfo& info : codecs()) {
     try {
@@ -157,7 +157,7 @@ void print_json(const std::vector<Finding>& findings) {
 int run_doctor(bool json) {
   const std::vector<Finding> findings = examine();
   json ? print_json(findings) : print_text(findings);
-  bool broken = false;  // what is missing is no failure: the CPU needs none of it
+  bool broken = false;  // missing parts are no failure: the CPU needs none of them
   for (const Finding& finding : findings) broken = broken || finding.state == State::broken;
   return broken ? 1 : 0;
 }

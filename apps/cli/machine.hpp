@@ -1,4 +1,4 @@
-// Facts about the machine that the program prints.
+// Facts about the machine, for benchmarks and `actzip doctor`.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace actzip::cli {
 /// "AMD EPYC 9654 ...", or "unknown CPU".
 std::string cpu_model();
 
-/// Bytes of the last-level cache; a guess of 32 MiB where the system does not say.
+/// Size of the last-level cache in bytes; assumes 32 MiB if the system does not report it.
 std::size_t cpu_cache_bytes();
 
 /// Bytes of physical memory.

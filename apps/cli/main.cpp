@@ -17,11 +17,11 @@ constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
 
 int report(const std::exception& error, int status) noexcept {
-  std::fprintf(stderr, "actzip: %s\n", error.what());  // unlike fmt::print it cannot throw
+  std::fprintf(stderr, "actzip: %s\n", error.what());  // unlike fmt::print, it cannot throw
   return status;
 }
 
-/// The usage error of a command line that ended before a command that does something.
+/// Reports a command line that stops before a command that does something, such as `actzip bench`.
 [[noreturn]] void fail_without_command(const CLI::App& program) {
   const CLI::App* last = &program;
   std::string path = "actzip";
@@ -39,7 +39,7 @@ int report(const std::exception& error, int status) noexcept {
 int run(int argc, char** argv) {
   CLI::App program("Compressed activations for training: codecs, benchmarks, plans, data, and a look at this machine.",
                    "actzip");
-  program.require_subcommand(0, 1);  // what is missing is said below: CLI11 would not name a wrong one
+  program.require_subcommand(0, 1);  // checked below: CLI11 would not name an unknown subcommand
   program.set_version_flag("--version",
                            fmt::format("actzip {} (commit {})", ACTZIP_VERSION_STRING, actzip::cli::kCommit));
   program.footer(

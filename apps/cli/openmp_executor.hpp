@@ -1,4 +1,4 @@
-// CPU threads for the program, lent to the codecs through the Executor interface.
+// Runs codec work on OpenMP threads through the Executor interface.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class OpenMpExecutor final : public Executor {
   int threads_;
 };
 
-/// Threads that can run at the same time on this machine, as far as this process may use it.
+/// Returns the number of logical CPUs that this process may use.
 int available_threads();
 
 }  // namespace actzip::cli

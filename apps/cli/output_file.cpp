@@ -27,7 +27,7 @@ OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)), tem
 }
 
 OutputFile::~OutputFile() {
-  std::error_code ignored;  // after commit() there is nothing to remove
+  std::error_code ignored;  // after commit(), there is nothing left to remove
   std::filesystem::remove(temporary_, ignored);
 }
 

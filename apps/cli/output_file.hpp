@@ -1,4 +1,4 @@
-// A result file that is complete or not there: written beside its place, then moved into it.
+// Writes a result file atomically: to a temporary file next to the target, which then replaces it.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +9,14 @@ namespace actzip::cli {
 
 class OutputFile {
  public:
-  /// Opens the temporary file, so that a path that cannot be written is reported before the work begins.
-  /// Throws std::runtime_error.
+  /// Opens the temporary file, so that an unwritable path is reported before the work begins. Throws
+  /// std::runtime_error.
   explicit OutputFile(std::filesystem::path path);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();
 
-  /// Writes all of the file and moves it into its place. Throws std::runtime_error.
+  /// Writes `text` as the whole file and moves it into place. Throws std::runtime_error.
   void commit(std::string_view text);
 
  private:

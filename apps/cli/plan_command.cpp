@@ -1,4 +1,4 @@
-// `actzip plan`: how many bits for which site, from the report of a session.
+// `actzip plan`: chooses the bits of each site from the report of a session.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -37,7 +37,7 @@ PlanItem make_item(const PlannedSite& site, double assumed_per_element) {
   }
 }
 
-/// What a site without a sensitivity gets for each element: the mean of those that have one, 1 if none has.
+/// The sensitivity per element assumed for sites without one: the mean of the others, or 1 if there are none.
 double mean_sensitivity(const ReportFile& report) {
   double sum = 0.0;
   double elems = 0.0;
@@ -49,7 +49,7 @@ double mean_sensitivity(const ReportFile& report) {
   return elems > 0.0 ? sum / elems : 1.0;
 }
 
-/// A budget in bytes is for everything the step keeps; the plan gets what the other sites leave of it.
+/// A budget in bytes covers everything the step holds, so the bytes of sites that are not planned are subtracted.
 Budget plan_budget(const PlanOptions& options, const ReportFile& report) {
   if (options.bits) return AverageBits{*options.bits};
   if (*options.bytes < report.other_bytes) {

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// "1.2 MiB"
+/// Formats "1.2 MiB".
 std::string bytes_text(std::size_t bytes) {
   constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
@@ -104,7 +104,7 @@ std::string plan_json(const PlanResult& result) {
             {"other_bytes", result.report.other_bytes},
             {"sites", Json::array()}};
   for (std::size_t i = 0; i < result.items.size(); ++i) json["sites"].push_back(site_json(result, i));
-  // The path of the report, which is one of its texts, need not be valid UTF-8.
+  // The report's path is part of the output and need not be valid UTF-8.
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 

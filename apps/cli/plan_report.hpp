@@ -1,4 +1,4 @@
-// What `actzip plan` writes: a table, JSON, and a picture.
+// The output of `actzip plan`: a table, JSON and a picture.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ namespace actzip::cli {
 struct PlanResult {
   std::string report_path;
   ReportFile report;
-  std::size_t without_sensitivity = 0;  ///< sites that got `assumed_per_element` for each element
+  std::size_t without_sensitivity = 0;  ///< sites planned with `assumed_per_element`
   double assumed_per_element = 0.0;
   std::vector<PlanItem> items;  ///< one for each site of the report
-  std::string budget;           ///< as it is printed: "2 bits an element"
+  std::string budget;           ///< as printed: "2 bits an element"
   Plan plan;
-  double uniform_variance = 0.0;  ///< of uniform bits at the plan's bytes
+  double uniform_variance = 0.0;  ///< of uniform bits at the plan's size in bytes
 
   [[nodiscard]] const PlanChoice& choice(std::size_t site) const { return items[site].choices[plan.choices[site]]; }
   [[nodiscard]] double variance(std::size_t site) const { return items[site].sensitivity * choice(site).error; }
@@ -26,10 +26,10 @@ struct PlanResult {
 
 std::string plan_text(const PlanResult& result);
 std::string plan_json(const PlanResult& result);
-/// Bits by site as bars, sensitivity by element as a line.
+/// Draws the bits of each site as bars and the sensitivity per element as a line.
 std::string plan_svg(const PlanResult& result);
 
-/// How a session writes it: the codec, or "as is".
+/// Names the choice as a session does: the codec, or "as is".
 std::string kept_as(const PlanChoice& choice);
 
 }  // namespace actzip::cli

@@ -1,4 +1,4 @@
-// The plan as a picture: plain SVG, without scripts and style sheets, for any browser.
+// Draws a plan as plain SVG, without scripts or style sheets, for any browser.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr double kNamesHeight = 260;
 constexpr double kLeastWidth = 640;
 constexpr double kMostWidth = 1800;
 constexpr double kSiteWidth = 16;
-constexpr std::size_t kMostNames = 100;  ///< sites beyond which names would overlap
+constexpr std::size_t kMostNames = 100;  ///< with more sites, names would overlap
 constexpr std::size_t kMostNameLength = 40;
 constexpr std::string_view kBarColour = "#4878a8";
 constexpr std::string_view kLineColour = "#c44e32";
@@ -41,7 +41,7 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-/// Cut between characters, of which UTF-8 continues all bytes that begin with the bits 10.
+/// Shortens a name without splitting a character: in UTF-8, bytes starting with the bits 10 continue one.
 std::string shortened(const std::string& name) {
   if (name.size() <= kMostNameLength) return name;
   std::size_t end = kMostNameLength - 3;
@@ -49,7 +49,7 @@ std::string shortened(const std::string& name) {
   return name.substr(0, end) + "...";
 }
 
-/// A scale of powers, from `low` at the bottom of the plot to `high` at its top.
+/// A logarithmic scale from `low` at the bottom of the plot to `high` at its top.
 struct LogScale {
   double low;
   double high;
@@ -98,7 +98,7 @@ class Picture {
   void add_bits() {
     int most = 8;
     for (std::size_t i = 0; i < sites_; ++i) most = std::max(most, result_.choice(i).bits);
-    const LogScale scale{0.5, static_cast<double>(most)};  // so that the bar of 1 bit can be seen
+    const LogScale scale{0.5, static_cast<double>(most)};  // starts at 0.5, so that a bar of 1 bit is visible
     add(R"(<text x="{}" y="{}" fill="{}">bits</text>)", kLeft - 30, kTop - 12, kBarColour);
     for (int bits = 1; bits <= most; bits *= 2) {
       const double y = scale.y(bits);
@@ -122,7 +122,7 @@ class Picture {
     return result_.items[site].sensitivity / static_cast<double>(result_.items[site].elems);
   }
 
-  /// Over whole powers of ten. Sites of sensitivity 0 lie on the axis.
+  /// Draws the line on a scale of whole powers of ten. Sites with sensitivity 0 lie on the axis.
   void add_sensitivity() {
     double least = 0.0;
     double most = 0.0;

@@ -1,4 +1,4 @@
-// Where a long run is, on stderr: one line that is updated on a terminal, plain lines elsewhere.
+// Shows the progress of long runs on stderr: an updating line on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace actzip::cli {
 
-/// What is done at the moment, without an end that is known in steps. On a terminal alone: elsewhere nobody waits.
+/// A status line for work without a known number of steps. Shown only on a terminal; elsewhere nobody is waiting.
 class StatusLine {
  public:
   StatusLine();
@@ -27,7 +27,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
-  /// Says that the next of `total` steps begins.
+  /// Announces the next of `total` steps.
   void step(std::string_view what);
 
  private:

@@ -25,7 +25,7 @@ constexpr std::int64_t kMostElems = std::int64_t{1} << 48;
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
 
-/// A member of `object`, which must be there and of that type.
+/// Returns a member of `object`. Throws if it is missing or of another type.
 template <class T>
 T member(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -37,7 +37,7 @@ T member(const Json& object, const char* key) {
   }
 }
 
-/// No more than a plan can count, so that neither a product nor the sum of all sites wraps.
+/// A limit that keeps products and the sum over all sites from overflowing.
 constexpr std::size_t kMostBytes = std::size_t{1} << 54;
 
 std::size_t bytes_member(const Json& site, const char* key) {
@@ -48,7 +48,7 @@ std::size_t bytes_member(const Json& site, const char* key) {
   return member<std::size_t>(site, key);
 }
 
-/// Expanded tensors keep their unique elements alone, so the bytes say more than the shape.
+/// Prefers the bytes to the shape: of an expanded tensor, only the unique elements are kept.
 std::int64_t elems_of(const Json& site, DType dtype) {
   const std::size_t bytes = bytes_member(site, "bytes_before");
   if (bytes > 0) return static_cast<std::int64_t>(bytes / dtype_bytes(dtype));
@@ -70,8 +70,8 @@ std::optional<double> sensitivity_of(const Json& site) {
   return found->get<double>();
 }
 
-/// The spec that a site's values are kept with; none where nothing is encoded, and for codecs that are no trade-off.
-/// Sessions may find further kinds; all that a plan needs to know of them is their bytes.
+/// Returns the spec that encodes the site's values; none if nothing is encoded, or if its codec offers no trade-off.
+/// Kinds of sites that are unknown here are fine: the plan needs only their bytes.
 std::optional<CodecSpec> value_codec(const Json& site) {
   if (member<std::string>(site, "kind") != to_string(SiteKind::encoded)) return std::nullopt;
   const CodecSpec spec = parse_spec(member<std::string>(site, "codec"));

@@ -1,4 +1,4 @@
-// The report of a session, as Report::to_json() wrote it: what a plan needs of it.
+// Reads from a session's report, as written by Report::to_json(), what a plan needs.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,22 @@
 
 namespace actzip::cli {
 
-/// A site whose codec a plan may choose: its values are kept by `rotated` or `affine`.
+/// A site whose codec a plan may choose: one encoded with `rotated` or `affine`.
 struct PlannedSite {
   std::string name;
   std::int64_t elems = 0;
   DType dtype = DType::f32;
-  bool mask_plane = false;            ///< a ReLU reads the mask of what is kept
-  std::optional<double> sensitivity;  ///< if the report has it
+  bool mask_plane = false;            ///< a ReLU reads its mask from the encoded values
+  std::optional<double> sensitivity;  ///< if the report states one
 };
 
 struct ReportFile {
   std::vector<PlannedSite> sites;
-  std::size_t other_sites = 0;  ///< masks, indices, what is shared, what must stay as it is
-  std::size_t other_bytes = 0;  ///< what they keep
+  std::size_t other_sites = 0;  ///< sites not planned: masks, indices, shared tensors, tensors kept as is
+  std::size_t other_bytes = 0;  ///< held by these sites
 };
 
-/// Throws std::runtime_error that says what is wrong with the file, and where.
+/// Throws std::runtime_error with a message that says what is wrong with the file, and where.
 ReportFile read_report(const std::filesystem::path& path);
 
 }  // namespace actzip::cli

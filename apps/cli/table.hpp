@@ -17,10 +17,10 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  /// As many cells as there are columns.
+  /// Requires one cell for each column.
   void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
-  /// Columns as wide as their widest cell, two blanks apart.
+  /// Formats the table: columns are as wide as their widest cell and two blanks apart.
   [[nodiscard]] std::string text() const;
 
  private:

@@ -1,4 +1,4 @@
-// `actzip train`: hands over to the program actzip-train, which lies beside this one and is linked with torch.
+// `actzip train`: executes actzip-train, a program in the same folder that is linked with torch.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,13 +16,13 @@
 namespace actzip::cli {
 namespace {
 
-/// Does not return: this process becomes the other program.
+/// Replaces this process with `program`. Throws if that fails.
 [[noreturn]] void become(const std::filesystem::path& program, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), program.string());
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
-  // torch's threads that wait would keep cores busy that the loader, or somebody else, needs: up to five times slower.
+  // Otherwise torch's waiting threads spin on cores that the loader or other programs need: up to five times slower.
   setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   execv(program.c_str(), pointers.data());
   const std::string why =
@@ -39,8 +39,8 @@ std::filesystem::path beside_this_program(const char* name) {
 void add_train_command(CLI::App& program, Action& action) {
   CLI::App* command =
       program.add_subcommand("train", "Train a network with compressed activations; 'actzip train --help' says how.");
-  command->prefix_command();  // all that follows is for the other program,
-  command->set_help_flag();   // --help too
+  command->prefix_command();  // all following arguments are for actzip-train,
+  command->set_help_flag();   // including --help
   command->callback([&action, command] {
     const std::vector<std::string> arguments = command->remaining();
     action = [arguments]() -> int { become(beside_this_program("actzip-train"), arguments); };

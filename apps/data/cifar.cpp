@@ -1,4 +1,4 @@
-// CIFAR's binary files: records of one or two labels and 1,024 red, green and blue values.
+// Reads CIFAR's binary files: records of one or two labels and 1,024 red, green and blue values each.
 #include <fmt/format.h>
 
 #include <array>
@@ -14,10 +14,10 @@ constexpr int kSide = 32;
 constexpr std::size_t kPlane = std::size_t{kSide} * kSide;
 constexpr std::size_t kMostLabels = 2;
 
-/// One of the two data sets: what its files are called, and how many labels stand before the pixels; the last counts.
+/// One of the two data sets: the names of its files and the number of labels before the pixels. The last label is used.
 struct Form {
   const char* name;
-  const char* folder;  ///< that its archive unpacks to
+  const char* folder;  ///< the folder that its archive unpacks to
   std::array<std::string_view, 5> train_files;
   std::string_view test_file;
   std::size_t labels;
@@ -59,7 +59,7 @@ class Cifar final : public ImageSource {
     const auto add = [&](std::string_view name) {
       files_.emplace_back(folder / name);
       if (files_.back().size() == 0) throw DataError(fmt::format("{}: empty", files_.back().path().string()));
-      // A record that is not whole is one too: it is reported when it is read.
+      // An incomplete last record counts, too: reading it reports the damage.
       size_ += (files_.back().size() + form_.record_bytes() - 1) / form_.record_bytes();
       ends_.push_back(size_);
     };
@@ -124,7 +124,7 @@ class Cifar final : public ImageSource {
 
   const Form& form_;
   std::vector<OpenFile> files_;
-  std::vector<std::size_t> ends_;  ///< of each file, the number of the record after its last
+  std::vector<std::size_t> ends_;  ///< for each file, the index after its last record
   std::size_t size_ = 0;
 };
 

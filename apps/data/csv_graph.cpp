@@ -1,4 +1,4 @@
-// Graphs in tables, as the Open Graph Benchmark publishes them: raw/*.csv.gz and split/NAME/*.csv.gz.
+// Reads graphs from tables as the Open Graph Benchmark publishes them: raw/*.csv.gz and split/NAME/*.csv.gz.
 #include <fmt/format.h>
 #include <zlib.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file with or without .gz at its end.
+/// Returns the file `path` or `path`.gz. Throws DataError if there is neither.
 fs::path find_table(const fs::path& path) {
   for (const fs::path& candidate : {path, fs::path(path.string() + ".gz")}) {
     if (fs::is_regular_file(candidate)) return candidate;
@@ -25,7 +25,7 @@ fs::path find_table(const fs::path& path) {
   throw DataError(fmt::format("{}[.gz]: no such file", path.string()));
 }
 
-/// All of a file, unpacked if it is packed: zlib sees which.
+/// Reads a whole file; zlib unpacks it if it is compressed.
 std::string unpack(const fs::path& path) {
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), &gzclose);
   if (!file) throw DataError(fmt::format("{}: cannot be opened", path.string()));
@@ -53,7 +53,7 @@ struct Table {
   std::size_t columns = 0;
 };
 
-/// A table in which all rows have as many numbers as the first.
+/// Reads a table whose rows must all have as many numbers as the first.
 template <class Number>
 Table<Number> read_table(const fs::path& stem) {
   const fs::path path = find_table(stem);
@@ -71,7 +71,7 @@ Table<Number> read_table(const fs::path& stem) {
   return table;
 }
 
-/// One that is not finite would make the loss of every step so.
+/// A single feature that is not finite would make the loss of every step not finite.
 void check_finite(const Table<float>& features, const fs::path& path) {
   for (std::size_t i = 0; i < features.values.size(); ++i) {
     if (std::isfinite(features.values[i])) continue;
@@ -94,7 +94,7 @@ void read_splits(const fs::path& folder, Graph& graph) {
   }
 }
 
-/// split/time for ogbn-arxiv; whatever it is called, there is one.
+/// Finds the only folder in split, whatever its name; for ogbn-arxiv it is split/time.
 fs::path find_split_folder(const fs::path& folder) {
   fs::path found;
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// What is thrown for data that is not as it should be. Messages name the file, what was found and what is allowed.
+// Exceptions for invalid data. Messages name the file, what was found and what is allowed.
 #pragma once
 
 #include <stdexcept>
@@ -7,13 +7,13 @@
 
 namespace actzip::data {
 
-/// A data set that cannot be used at all: a path, an option, a file that is not of its format.
+/// The data set cannot be used at all: a wrong path or option, or a file of another format.
 class DataError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// One record that cannot be used. Others can: loaders skip it, name it and count it.
+/// One record cannot be used, but others can. Loaders skip it, report its name and count it.
 class DamagedRecord : public DataError {
  public:
   DamagedRecord(std::string name, const std::string& why) : DataError(name + ": " + why), name_(std::move(name)) {}

@@ -62,7 +62,7 @@ std::uint32_t checksum(Bytes bytes, std::uint32_t before) {
 std::vector<std::uint8_t> read_file(const std::filesystem::path& path) {
   const OpenFile file(path);
   std::vector<std::uint8_t> content(file.size());
-  content.resize(file.read_some(0, content));  // it may have become shorter meanwhile
+  content.resize(file.read_some(0, content));  // it may have shrunk in the meantime
   return content;
 }
 
@@ -110,7 +110,7 @@ Character next_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (text.empty()) return {};
   if (byte(0) < 0x80) return {1, byte(0)};
-  // Lead bytes of 2, 3 and 4 bytes, and the least code that may be written so.
+  // The lead bytes of sequences of 2, 3 and 4 bytes, and the least code point that may use each.
   struct Form {
     unsigned mask, lead;
     char32_t least;

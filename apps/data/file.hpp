@@ -1,4 +1,4 @@
-// Files as bytes.
+// Reads files, as bytes and as text.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace actzip::data {
 
 using Bytes = std::span<const std::uint8_t>;
 
-/// A file that is read piece by piece, by several threads if need be. It is not mapped into memory: there, a disk that
-/// fails or a file that shrinks would end the process, and here it is an error.
+/// A file for reading piece by piece. Several threads may read at once. It is not mapped into memory: with a mapping, a
+/// failing disk or a shrinking file would end the process; this way it is an error.
 class OpenFile {
  public:
   /// Throws DataError.
@@ -26,13 +26,13 @@ class OpenFile {
   ~OpenFile();
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::size_t size() const { return size_; }  ///< in bytes, when it was opened
+  [[nodiscard]] std::size_t size() const { return size_; }  ///< in bytes, at the time of opening
 
-  /// Fills `target` with the bytes from `at` on; gives how many there were, fewer only at the end of the file. Throws
-  /// DataError.
+  /// Fills `target` with the bytes from offset `at` on. Returns their number, which is smaller than `target` only at
+  /// the end of the file. Throws DataError.
   std::size_t read_some(std::size_t at, std::span<std::uint8_t> target) const;
 
-  /// The same; fewer are an error, too.
+  /// Like read_some(), but also throws DataError if the file ends too early.
   void read(std::size_t at, std::span<std::uint8_t> target) const;
 
  private:
@@ -44,28 +44,29 @@ class OpenFile {
   std::size_t size_ = 0;
 };
 
-/// The CRC-32 of some bytes behind those of `before`.
+/// Returns the CRC-32 of `bytes`, continuing from `before`, the CRC-32 of the bytes that precede them.
 std::uint32_t checksum(Bytes bytes, std::uint32_t before = 0);
 
-/// The same of numbers, as they lie in memory.
+/// Returns the CRC-32 of numbers as they are in memory.
 template <class T>
 std::uint32_t checksum(const std::vector<T>& numbers, std::uint32_t before = 0) {
   return checksum(Bytes(reinterpret_cast<const std::uint8_t*>(numbers.data()), numbers.size() * sizeof(T)), before);
 }
 
-/// All of a file, for many small ones. Throws DataError.
+/// Reads a whole file; meant for small files. Throws DataError.
 std::vector<std::uint8_t> read_file(const std::filesystem::path& path);
 
-/// The same as text, which must be valid UTF-8 and not empty.
+/// Reads a whole file as text, which must be valid UTF-8 and not empty. Throws DataError.
 std::string read_text(const std::filesystem::path& path);
 
-/// The lines of a text without their ends. Throws DataError if the last one has none: the file was cut.
+/// Splits a text into lines, without their line ends. Throws DataError if the last line has none: the file is
+/// truncated.
 std::vector<std::string_view> lines_of(const std::filesystem::path& path, std::string_view text);
 
-/// The one file in a folder whose name ends so; empty if there is none. Throws DataError if there are two.
+/// Returns the file in a folder whose name ends with `ending`, or an empty path. Throws DataError if there are several.
 std::filesystem::path find_by_ending(const std::filesystem::path& folder, std::string_view ending);
 
-/// Length of the character that begins here, in bytes, and its code point; a length of 0 if it is not valid UTF-8.
+/// A character's length in bytes and its code point. The length is 0 if it is not valid UTF-8.
 struct Character {
   std::size_t length = 0;
   char32_t code = 0;

@@ -1,4 +1,4 @@
-// A folder with a folder of JPEGs for each class.
+// Images in a folder that has a subfolder of JPEGs for each class.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace actzip::data {
 
-/// Classes are numbered by their folders' names in order. Where `where` has train and val in it, those of train count
-/// for both, so that a class without validation images shifts no label.
+/// Numbers the classes by the sorted names of their folders. If `where` contains train and val, the classes of train
+/// apply to both, so that a class without validation images does not shift labels.
 class FolderImages final : public ImageSource {
  public:
   /// Throws DataError.
@@ -21,7 +21,7 @@ class FolderImages final : public ImageSource {
   [[nodiscard]] std::size_t size() const override { return files_.size(); }
   [[nodiscard]] std::int64_t classes() const override { return static_cast<std::int64_t>(names_.size()); }
   [[nodiscard]] Example read(std::size_t index, const DecodeHint& hint) const override;
-  [[nodiscard]] std::string name_of(std::size_t index) const override;  ///< below root(): "n01440764/cat.JPEG"
+  [[nodiscard]] std::string name_of(std::size_t index) const override;  ///< relative to root(): "n01440764/cat.JPEG"
   [[nodiscard]] std::string kind() const override { return "folder of JPEGs"; }
 
   [[nodiscard]] const std::filesystem::path& root() const { return root_; }
@@ -29,7 +29,7 @@ class FolderImages final : public ImageSource {
   [[nodiscard]] std::int64_t label_of(std::size_t index) const { return files_.at(index).label; }
   [[nodiscard]] std::uintmax_t bytes_of(std::size_t index) const;
 
-  /// The file as it is. Throws DamagedRecord if it cannot be read.
+  /// Returns the file's bytes. Throws DamagedRecord if it cannot be read.
   [[nodiscard]] std::vector<std::uint8_t> content_of(std::size_t index) const;
 
  private:

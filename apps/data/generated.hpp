@@ -1,4 +1,4 @@
-// Names of data that is generated: "shapes" or "shapes:500".
+// Parses the names of generated data: "shapes" or "shapes:500".
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 
 namespace actzip::data {
 
-/// How many are asked for if `where` is `name` or `name`:COUNT; nothing if it is something else. Throws DataError for a
-/// count that is none.
+/// Returns the requested count if `where` is `name` or `name`:COUNT, and nothing if it is something else. Throws
+/// DataError for an invalid count.
 inline std::optional<std::size_t> generated_count(std::string_view where, std::string_view name,
                                                   std::size_t by_default) {
   constexpr std::size_t kMost = 100'000'000;

@@ -28,7 +28,7 @@ NodeSplit parse_split(std::string_view text, const std::string& place) {
   return static_cast<NodeSplit>(found - kNames.begin());
 }
 
-/// The features as a matrix of 0 and 1.
+/// Fills the features as a matrix of zeros and ones.
 void fill_features(Graph& graph, const std::vector<std::vector<std::int64_t>>& words) {
   const auto features = static_cast<std::size_t>(graph.features);
   graph.x.assign(words.size() * features, 0.0F);
@@ -37,7 +37,7 @@ void fill_features(Graph& graph, const std::vector<std::vector<std::int64_t>>& w
   }
 }
 
-/// One line a node: label, tab, split, tab, the indices of features that are 1.
+/// Reads one line per node: label, tab, split, tab, indices of the features that are 1.
 void read_nodes(const fs::path& path, const GraphLimits& limits, Graph& graph) {
   const std::string text = read_text(path);
   std::vector<std::vector<std::int64_t>> words;
@@ -63,7 +63,7 @@ void read_nodes(const fs::path& path, const GraphLimits& limits, Graph& graph) {
   }
   graph.nodes = static_cast<std::int64_t>(words.size());
   graph.features = last_word + 1;
-  if (graph.nodes > limits.elems / graph.features) {  // the product itself might wrap
+  if (graph.nodes > limits.elems / graph.features) {  // the product itself might overflow
     throw DataError(fmt::format("{}: {} nodes with {} features each (allowed: {} numbers in all)", path.string(),
                                 graph.nodes, graph.features, limits.elems));
   }
@@ -88,8 +88,8 @@ Graph load_planetoid(const fs::path& nodes, const fs::path& edges, const GraphLi
   return graph;
 }
 
-/// Rings of nodes, a class each. A node's features point at its class so weakly that it must ask its neighbours, and
-/// some edges lead to other rings.
+/// Generates rings of nodes, one class per ring. A node's own features indicate its class only weakly, so a network
+/// must use its neighbours; some edges lead to other rings.
 Graph make_rings(std::size_t nodes) {
   constexpr std::size_t kRings = 5;
   constexpr std::size_t kFeatures = 16;
@@ -109,7 +109,7 @@ Graph make_rings(std::size_t nodes) {
       const float noise = 2.0F * (draws.unit() + draws.unit() + draws.unit() - 1.5F);
       graph.x.push_back(noise + (feature % kRings == ring ? 0.5F : 0.0F));
     }
-    for (const std::size_t step : {kRings, 2 * kRings}) {  // the next two of its ring, or across the end into another
+    for (const std::size_t step : {kRings, 2 * kRings}) {  // the next two of its ring; across the end, of another
       edges.emplace_back(node, (node + step) % nodes);
     }
     if (draws.below(2) == 1) edges.emplace_back(node, draws.below(static_cast<std::uint32_t>(nodes)));

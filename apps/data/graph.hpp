@@ -1,4 +1,4 @@
-// Graphs whose nodes are to be classified.
+// Graphs for node classification.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace actzip::data {
 
 enum class NodeSplit : std::uint8_t { train, validation, test, none };
 
-/// Every edge in both directions and once, none from a node to itself, ordered by `from`, then by `to`.
+/// A graph. Holds every edge in both directions, once each, and no loops, ordered by `from`, then by `to`.
 struct Graph {
   static constexpr std::int64_t kNoLabel = -1;
 
@@ -25,21 +25,21 @@ struct Graph {
   std::vector<std::int64_t> to;
 };
 
-/// What a file may ask for. Features are held as a dense matrix, so one wrong digit could take all memory.
+/// Limits on what a file may request. Features are a dense matrix, so one wrong digit could exhaust the memory.
 struct GraphLimits {
   std::int64_t features = std::int64_t{1} << 20;
   std::int64_t classes = std::int64_t{1} << 20;
   std::int64_t elems = std::int64_t{1} << 32;  ///< nodes times features
 };
 
-/// Loads what `where` is:
-///   rings[:NODES]   generated: rings of nodes that know their class only together (1,000 nodes)
-///   a folder        with one *.nodes and one *.edges, or with raw/edge.csv[.gz] and so on, as ogbn-arxiv is unpacked
-///   STEM            of STEM.nodes and STEM.edges
-/// Throws DataError that says which of these were looked for, or what in a file is wrong.
+/// Loads the graph that `where` names:
+///   rings[:NODES]   a generated graph of rings, whose nodes show their class only together (1,000 nodes)
+///   a folder        with one *.nodes and one *.edges file, or with raw/edge.csv[.gz] etc., as ogbn-arxiv unpacks
+///   STEM            the files STEM.nodes and STEM.edges
+/// Throws DataError with a message that lists these forms or says what is wrong with a file.
 Graph load_graph(const std::string& where, const GraphLimits& limits = {});
 
-/// Divides the features of each node by their sum, if that is above 1: a share of each word instead of its presence.
+/// Divides each node's features by their sum if it is above 1: each word's share instead of its presence.
 void share_features(Graph& graph);
 
 }  // namespace actzip::data

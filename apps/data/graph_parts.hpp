@@ -1,4 +1,4 @@
-// What all graphs share, however they were written.
+// Steps shared by the loaders of all graph formats.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@ namespace actzip::data {
 
 using Edges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// Fills from and to of a graph: both directions, each once, no loops, in order. Throws DataError, naming `place`.
+/// Fills `from` and `to` of a graph: both directions of each edge, once each, no loops, sorted. Throws DataError for
+/// nodes that do not exist, naming `place`.
 void set_edges(Graph& graph, const Edges& edges, const std::string& place);
 
-/// Counts the classes; throws DataError for a label that there cannot be, if a split has no nodes, or a node of one no
-/// label.
+/// Sets the number of classes. Throws DataError, naming `place`, for a label out of range, a split without nodes, or a
+/// node in a split without a label.
 void check_graph(Graph& graph, const GraphLimits& limits, const std::string& place);
 
-/// The folder of ogbn-arxiv, with raw and split in it.
+/// Loads a folder like that of ogbn-arxiv, which contains raw and split. Throws DataError.
 Graph load_csv_graph(const std::string& folder, const GraphLimits& limits);
 
 }  // namespace actzip::data

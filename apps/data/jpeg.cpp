@@ -12,25 +12,25 @@
 namespace actzip::data {
 namespace {
 
-/// More than any camera's; a damaged head must not ask for all memory.
+/// Larger than any camera's images. Without a limit, a damaged header could request all memory.
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
-/// Nor for much more than its bytes can fill: a block of 64 pixels takes a bit at least, but for a kind of coding that
-/// hardly anybody uses and that does better with images of one colour. What is small may be anything.
+/// A file may not request many more pixels than its bytes can encode either. A block of 64 pixels takes at least one
+/// bit, except in a rarely used coding that is more compact for images of one colour. Small images are exempt.
 constexpr std::int64_t kMostPixelsOfByte = 8192;
 constexpr std::int64_t kFewPixels = std::int64_t{1} << 20;
 
-/// Each scan goes over the whole image once more; a dozen is usual.
+/// Each scan processes the whole image again. A dozen is usual.
 constexpr int kMostScans = 200;
 
-/// What libjpeg calls a warning, and goes on with grey pixels.
+/// Whether a warning means damage, for which libjpeg would continue with grey pixels.
 bool is_damage(int code) {
   return code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
          code == JWRN_NOT_SEQUENTIAL || code == JWRN_MUST_RESYNC;
 }
 
-/// libjpeg's state, and where it jumps to on a failure: its C code must not be left by an exception. So nothing between
-/// setjmp and the jump may have a destructor.
+/// Owns libjpeg's state. Failures leave libjpeg's C code by longjmp, because an exception must not pass through it. So
+/// nothing with a destructor may live between setjmp and the jump.
 class Decompressor {
  public:
   Decompressor(Bytes bytes, const std::string& name) : bytes_(bytes), name_(name) {
@@ -57,7 +57,7 @@ class Decompressor {
     return {static_cast<int>(state_.image_height), static_cast<int>(state_.image_width)};
   }
 
-  /// After read_head(): how it will be decoded, and so how large.
+  /// Starts decoding at 1/denominator of the size and returns the resulting size. Requires read_head().
   JpegSize prepare(unsigned denominator) {
     if (setjmp(jump_) != 0) fail();
     state_.scale_num = 1;
@@ -71,11 +71,11 @@ class Decompressor {
 
   [[nodiscard]] bool four_channels() const { return state_.out_color_space == JCS_CMYK; }
 
-  /// Adobe's programs write how much ink is not there.
+  /// Whether CMYK values are inverted: Adobe's programs store the amount of missing ink.
   [[nodiscard]] bool inverted() const { return state_.saw_Adobe_marker != 0; }
 
-  /// After prepare(), if not all is wanted. Gives what read_rows() will read: with a margin, since libjpeg interpolates
-  /// colours between blocks, and from the beginning of a block.
+  /// Restricts decoding to `wanted`; requires prepare(). Returns the region that read_rows() will read. It begins at a
+  /// block's boundary and includes a margin, because libjpeg interpolates colours across blocks.
   Region cut(const Region& wanted) {
     if (setjmp(jump_) != 0) fail();
     const auto block = static_cast<JDIMENSION>(DCTSIZE) / state_.scale_denom;
@@ -92,7 +92,7 @@ class Decompressor {
   void read_rows(std::uint8_t* pixels) {
     if (setjmp(jump_) != 0) fail();
     const std::size_t row_bytes = static_cast<std::size_t>(state_.output_width) * (four_channels() ? 4 : 3);
-    constexpr std::size_t kRowsAtOnce = 8;  // libjpeg gives at most that many at a time
+    constexpr std::size_t kRowsAtOnce = 8;  // the most that libjpeg returns per call
     while (state_.output_scanline < end_) {
       std::array<JSAMPROW, kRowsAtOnce> rows;
       for (std::size_t i = 0; i < kRowsAtOnce; ++i)
@@ -107,7 +107,7 @@ class Decompressor {
     JDIMENSION begin, length;
   };
 
-  /// One `block` more at each side, as far as there is one; begins where a block does.
+  /// Extends a range by one `block` on each side, within the image, and begins it at a block's boundary.
   static Span with_margin(int begin, int length, JDIMENSION block, JDIMENSION limit) {
     const auto first = static_cast<JDIMENSION>(begin) / block;
     const JDIMENSION start = first > 0 ? (first - 1) * block : 0;
@@ -132,7 +132,7 @@ class Decompressor {
   jpeg_error_mgr errors_ = {};
   jpeg_progress_mgr progress_ = {};
   JDIMENSION begin_ = 0;  ///< the first row that read_rows() reads
-  JDIMENSION end_ = 0;    ///< the one after its last
+  JDIMENSION end_ = 0;    ///< the row after the last that it reads
   std::jmp_buf jump_ = {};
 };
 
@@ -144,8 +144,8 @@ unsigned denominator_for(const JpegSize& size, const DecodeHint& hint) {
   return denominator;
 }
 
-/// Whether the marker of the end is there. Where it is not, the file may have been cut, and only decoding all of it
-/// tells.
+/// Whether the end marker is present. If it is missing, the file may be truncated, and only decoding all of it can
+/// tell.
 bool has_end(Bytes bytes) {
   return bytes.size() >= 2 && bytes[bytes.size() - 2] == 0xff && bytes[bytes.size() - 1] == JPEG_EOI;
 }

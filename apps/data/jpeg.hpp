@@ -1,4 +1,4 @@
-// JPEGs as pixels.
+// Decodes JPEGs.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace actzip::data {
 
-/// Decodes grey, colour and CMYK images, at a fraction of their size where the hint allows it. If it wants a part, the
-/// pixels of that part are those of the whole image, and what lies below is not looked at. Throws DamagedRecord with
-/// this name if the bytes are no JPEG, end early or hold codes that mean nothing in what was looked at.
+/// Decodes a grey, colour or CMYK image to RGB, at a fraction of its size if the hint allows. If the hint requests a
+/// part, that part has the same pixels as in the whole image, and data below it are not read. Throws DamagedRecord with
+/// this name if the bytes are no JPEG, or if the data read end early or contain invalid codes.
 Image decode_jpeg(Bytes bytes, const DecodeHint& hint, const std::string& name);
 
-/// Reads the head alone. Throws DamagedRecord.
+/// The size of a JPEG, read from its header only. Throws DamagedRecord.
 struct JpegSize {
   int height = 0;
   int width = 0;

@@ -1,4 +1,4 @@
-// JPEGs one after the other in one file.
+// Reads a file of concatenated JPEGs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class JpegsFile final : public ImageSource {
   }
 
  private:
-  static constexpr std::size_t kMissing = 0;  // no record begins where the file does
+  static constexpr std::size_t kMissing = 0;  // no record begins at offset 0
   struct Record {
     std::size_t begin = kMissing;
     std::uint32_t length = 0;
@@ -65,7 +65,7 @@ class JpegsFile final : public ImageSource {
     return content;
   }
 
-  /// Those after the end of a file that was cut stay missing, and are reported when they are read.
+  /// Finds where the records begin. In a truncated file, the rest stay kMissing, and read() reports them.
   void find_records(std::size_t count) {
     records_.resize(count);
     std::size_t at = kFileHead;

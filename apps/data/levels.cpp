@@ -9,7 +9,7 @@ using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
 using Words4 = std::int32_t __attribute__((vector_size(16)));
 using Floats4 = float __attribute__((vector_size(16)));
 
-/// Four pixels of three bytes, each in a word of its own.
+/// Loads four pixels of three bytes, one into each 32-bit word.
 template <bool kFlip>
 [[gnu::always_inline]] inline Words4 four_pixels(const std::uint8_t* pixels) {
   Bytes16 bytes;
@@ -27,7 +27,7 @@ template <bool kFlip>
 template <bool kFlip>
 [[gnu::always_inline]] inline void spread(const std::uint8_t* pixels, std::size_t stride, std::size_t size,
                                           const Levels& given, float* target) {
-  const Levels levels = given;  // `target` might be part of it otherwise, and each store would read it again
+  const Levels levels = given;  // a copy, because `target` might alias `given` and force a reload after each store
   const std::size_t plane = size * size;
   for (std::size_t y = 0; y < size; ++y, pixels += stride, target += size) {
     std::size_t x = 0;

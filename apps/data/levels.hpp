@@ -1,12 +1,12 @@
-// From bytes to what a network sees.
+// Converts pixels from bytes to the normalised floats that a network sees.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
-// A function that is compiled once for AVX2 and once for any machine; nothing is fused (CMakeLists.txt), so both give
-// the same numbers.
+// Compiles a function twice: for AVX2 and for any machine. Both give the same numbers, because CMakeLists.txt disables
+// fused multiply-adds.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define ACTZIP_CLONES [[gnu::target_clones("avx2", "default")]]
 #else
@@ -15,14 +15,14 @@
 
 namespace actzip::data {
 
-/// What becomes of a value: value * gain + offset, channel by channel.
+/// The normalisation of each channel: value * gain + offset.
 struct Levels {
   std::array<float, 3> gain = {1.0F, 1.0F, 1.0F};
   std::array<float, 3> offset = {0.0F, 0.0F, 0.0F};
 };
 
-/// size x size pixels, in rows that lie `stride` bytes apart, as [3, size, size]; from right to left if `flip`. Reads
-/// kReadPast bytes after the last pixel.
+/// Writes size x size pixels, given in rows `stride` bytes apart, as floats [3, size, size]; mirrored if `flip`. Reads
+/// up to kReadPast bytes after the last pixel.
 constexpr std::size_t kReadPast = 4;
 void spread_pixels(const std::uint8_t* pixels, std::size_t stride, std::size_t size, bool flip, const Levels& levels,
                    float* target);

@@ -1,4 +1,4 @@
-// Numbers in files, least byte first.
+// Reads and appends little-endian numbers.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// LMDB's handles with an owner, and the names that reader and writer share.
+// Owning wrappers for LMDB's handles, and the keys shared by reader and writer.
 #pragma once
 
 #include <lmdb.h>
@@ -16,20 +16,20 @@
 
 namespace actzip::data::lmdb {
 
-/// Keys beside the records'. A record's key is its number, 8 bytes, greatest first, so that they lie in order.
-inline constexpr std::string_view kFormat = "format";    ///< there when the database is complete
+/// Keys other than those of records. A record's key is its number as 8 bytes, big-endian, which keeps records in order.
+inline constexpr std::string_view kFormat = "format";    ///< present once the database is complete
 inline constexpr std::string_view kRecords = "records";  ///< u64
-inline constexpr std::string_view kClasses = "classes";  ///< names, a line each
-inline constexpr std::string_view kFiles = "files";      ///< u64: of the folder it was made from
-inline constexpr std::string_view kDone = "done";        ///< u64: how many of these were looked at
-inline constexpr std::string_view kSkipped = "skipped";  ///< those that are no JPEG, a line each
+inline constexpr std::string_view kClasses = "classes";  ///< names, one per line
+inline constexpr std::string_view kFiles = "files";      ///< u64: number of files in the source folder
+inline constexpr std::string_view kDone = "done";        ///< u64: number of these that were processed
+inline constexpr std::string_view kSkipped = "skipped";  ///< files that are not JPEGs, one per line
 inline constexpr std::string_view kFormatName = "actzip images 1";
 
 using Key = std::array<char, 8>;
 Key record_key(std::uint64_t index);
 inline std::string_view view(const Key& key) { return {key.data(), key.size()}; }
 
-/// What stands before the JPEG in a record: label (u32), length of the name (u16), name.
+/// A record: label (u32), length of the name (u16), name, JPEG.
 struct Record {
   std::uint32_t label = 0;
   std::string_view name;
@@ -37,17 +37,17 @@ struct Record {
 };
 std::optional<Record> parse_record(Bytes bytes);
 
-/// Throws DataError "PATH: what LMDB says" unless `status` is 0.
+/// Throws DataError with the path and LMDB's message unless `status` is 0.
 void check(int status, const std::filesystem::path& path);
 
 class Environment {
  public:
-  /// Throws DataError, also for a database that LMDB would read outside of its file.
+  /// Throws DataError, also for a damaged database that would make LMDB read beyond its file.
   Environment(const std::filesystem::path& path, unsigned flags, std::size_t map_bytes);
 
   [[nodiscard]] MDB_env* get() const { return handle_.get(); }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::uint64_t entries() const { return entries_; }  ///< when it was opened
+  [[nodiscard]] std::uint64_t entries() const { return entries_; }  ///< at the time of opening
 
  private:
   std::filesystem::path path_;
@@ -55,7 +55,7 @@ class Environment {
   std::unique_ptr<MDB_env, decltype(&mdb_env_close)> handle_{nullptr, &mdb_env_close};
 };
 
-/// Undone at its end unless committed.
+/// A transaction. The destructor aborts it unless it was committed.
 class Transaction {
  public:
   Transaction(const Environment& environment, unsigned flags);
@@ -64,10 +64,10 @@ class Transaction {
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();
 
-  /// The bytes in the map, valid as long as the transaction is; nothing if the key is not there.
+  /// Returns a value's bytes in the memory map, valid during the transaction; nothing if the key does not exist.
   [[nodiscard]] std::optional<Bytes> get(std::string_view key) const;
-  [[nodiscard]] std::uint64_t number(std::string_view key) const;  ///< 0 if it is not there
-  [[nodiscard]] std::string text(std::string_view key) const;      ///< empty if it is not there
+  [[nodiscard]] std::uint64_t number(std::string_view key) const;  ///< 0 if the key does not exist
+  [[nodiscard]] std::string text(std::string_view key) const;      ///< empty if the key does not exist
 
   void put(std::string_view key, Bytes value);
   void put_number(std::string_view key, std::uint64_t value);

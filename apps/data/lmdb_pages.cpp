@@ -1,4 +1,4 @@
-// The layout is that of LMDB 0.9 on a machine of 64 bits, least byte first. All its releases share it, and none has a
+// The layout is that of LMDB 0.9 on a little-endian 64-bit machine. All 0.9 releases share it, and none offers a
 // function that checks a file.
 #include "lmdb_pages.hpp"
 
@@ -17,28 +17,28 @@ namespace {
 
 using Page = std::vector<std::uint8_t>;
 
-constexpr std::size_t kHeads = 2;  ///< pages 0 and 1: the one of the greater transaction holds
+constexpr std::size_t kHeads = 2;  ///< pages 0 and 1; the one with the later transaction is valid
 constexpr std::size_t kPageHead = 16;
 constexpr std::size_t kNodeHead = 8;
 constexpr std::size_t kPageNumber = 8;
 constexpr std::uint64_t kNoPage = ~std::uint64_t{0};
 constexpr std::size_t kLeastPage = 512;
 constexpr std::size_t kMostPage = 32768;
-constexpr int kMostDepth = 32;  ///< of LMDB's cursors
+constexpr int kMostDepth = 32;  ///< limit of LMDB's cursors
 
 /// Flags of a page.
 constexpr unsigned kBranch = 0x01;
 constexpr unsigned kLeaf = 0x02;
 constexpr unsigned kMeta = 0x08;
-constexpr unsigned kKinds = 0x6f;            ///< those that say what it is; the others are notes of a writer
-constexpr unsigned kOnPagesOfItsOwn = 0x01;  ///< of a node: its value is too large for the leaf
+constexpr unsigned kKinds = 0x6f;            ///< flags for the kind of page; a writer uses the others
+constexpr unsigned kOnPagesOfItsOwn = 0x01;  ///< flag of a node: its value is too large for the leaf
 
 struct Head {
   std::size_t page_bytes = 0;
   std::uint64_t last_page = 0;
   std::uint64_t transaction = 0;
-  std::array<std::uint64_t, 2> roots = {};   ///< of the free pages and of the table
-  std::array<unsigned, 2> table_flags = {};  ///< the same
+  std::array<std::uint64_t, 2> roots = {};   ///< of the tree of free pages and of the table's tree
+  std::array<unsigned, 2> table_flags = {};  ///< likewise
 };
 
 class Checker {
@@ -52,7 +52,7 @@ class Checker {
   }
 
   std::uint64_t run() {
-    constexpr unsigned kIntegerKeys = 0x08;  // LMDB's own table of free pages has them
+    constexpr unsigned kIntegerKeys = 0x08;  // set for LMDB's own table of free pages
     if ((head_.table_flags[0] & ~kIntegerKeys) != 0 || head_.table_flags[1] != 0)
       fail("its tables are of another kind");
     walk(head_.roots[0]);
@@ -107,7 +107,7 @@ class Checker {
     return head;
   }
 
-  /// Counts the entries below a page. No recursion: the depth is a number in the file.
+  /// Returns the number of entries below a page. Does not recurse, because the file determines the depth.
   std::uint64_t walk(std::uint64_t root) {
     std::uint64_t entries = 0;
     std::vector<Step> steps;
@@ -160,7 +160,7 @@ class Checker {
     return count;
   }
 
-  /// Where an entry begins; its head and its key lie in the page.
+  /// Returns the offset of an entry, after checking that its header and key lie within the page.
   [[nodiscard]] std::size_t node_at(std::uint64_t number, std::size_t index) const {
     const std::size_t node = little_endian<std::uint16_t>(page_, kPageHead + 2 * index);
     if (node < kPageHead || node > page_.size() - kNodeHead || key_bytes(node) > page_.size() - kNodeHead - node) {
@@ -171,7 +171,7 @@ class Checker {
 
   [[nodiscard]] std::size_t key_bytes(std::size_t node) const { return little_endian<std::uint16_t>(page_, node + 6); }
 
-  /// The fields of a branch's node are parts of a page's number.
+  /// Combines the fields of a branch's node into the child's page number.
   [[nodiscard]] std::uint64_t child_of(std::size_t node) const {
     return little_endian<std::uint32_t>(page_, node) | std::uint64_t{little_endian<std::uint16_t>(page_, node + 4)}
                                                            << 32U;
@@ -191,7 +191,7 @@ class Checker {
 
   OpenFile file_;
   Head head_;
-  std::uint64_t page_count_ = 0;  ///< whole ones in the file
+  std::uint64_t page_count_ = 0;  ///< whole pages in the file
   std::vector<bool> seen_;
   Page page_;
 };

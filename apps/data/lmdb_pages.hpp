@@ -1,4 +1,4 @@
-// The pages of an LMDB, looked through before the library is given them.
+// Checks the pages of an LMDB before the library maps them.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 
 namespace actzip::data::lmdb {
 
-/// LMDB maps its file into memory and follows the numbers that it finds there: in a file that was cut or damaged they
-/// lead outside, and end the process. This reads the head and every page of the trees, the records' own pages aside,
-/// and throws DataError if one of them, or a record, does not lie in the file. What is found stays true as long as
-/// nobody changes the file. Gives the number of entries that can be read.
+/// Checks that all pages of the database are inside its file. LMDB maps the file into memory and follows the page
+/// numbers in it. In a truncated or damaged file they may point outside it, which would end the process. Reads the
+/// header and every page of the trees, but not the separate pages of large records. Throws DataError if one of these
+/// pages or a record is not in the file. The result holds as long as nobody changes the file. Returns the number of
+/// readable entries.
 std::uint64_t check_pages(const std::filesystem::path& file);
 
 }  // namespace actzip::data::lmdb

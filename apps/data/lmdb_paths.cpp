@@ -1,4 +1,4 @@
-// What of lmdb.hpp needs no LMDB.
+// The parts of lmdb.hpp that do not need LMDB.
 #include "lmdb.hpp"
 
 namespace actzip::data {

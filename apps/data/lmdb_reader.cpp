@@ -15,7 +15,7 @@ using lmdb::Transaction;
 
 class LmdbImages final : public ImageSource {
  public:
-  /// Nobody writes to a complete database, so no lock file is needed, and it may lie where nothing can be written.
+  /// Nobody writes to a complete database, so it needs no lock file and may be on read-only storage.
   explicit LmdbImages(const std::filesystem::path& folder)
       : environment_(folder, MDB_RDONLY | MDB_NOLOCK | MDB_NORDAHEAD, 0) {
     const Transaction transaction(environment_, MDB_RDONLY);
@@ -68,7 +68,7 @@ class LmdbImages final : public ImageSource {
     return use(*record);
   }
 
-  /// A transaction serves one thread at a time; it is kept for the next.
+  /// Borrows a transaction for one thread and returns it for reuse.
   class Lease {
    public:
     explicit Lease(const LmdbImages& images) : images_(images), transaction_(images.take()) {}

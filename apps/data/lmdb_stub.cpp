@@ -1,4 +1,4 @@
-// Stands in for the database in a build without LMDB.
+// Replaces lmdb_reader.cpp and lmdb_writer.cpp in a build without LMDB.
 #include "lmdb.hpp"
 
 namespace actzip::data {

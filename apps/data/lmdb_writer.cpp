@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using lmdb::Transaction;
 
-/// What is lost when it is stopped, at most.
+/// Limits of one commit, and so of the work lost if the process is stopped.
 constexpr std::size_t kFilesPerCommit = 4096;
 constexpr std::size_t kBytesPerCommit = std::size_t{64} << 20U;
 
@@ -38,8 +38,8 @@ std::vector<std::string> skipped_in(const Transaction& transaction) {
   return lines;
 }
 
-/// An upper bound of the file: whole pages for each record, a tenth for the tree above them, and room to begin with.
-/// The file itself grows only as it is written.
+/// Returns an upper bound of the file's size: whole pages for each record, a tenth more for the tree above them, and a
+/// constant. The file itself grows only as it is written.
 std::size_t map_bytes(const FolderImages& images) {
   constexpr std::size_t kPage = 4096;
   std::size_t bytes = 0;
@@ -47,7 +47,7 @@ std::size_t map_bytes(const FolderImages& images) {
   return bytes + bytes / 10 + (std::size_t{64} << 20U);
 }
 
-/// Held while a process writes; the system lets go of it when the process ends, however it does.
+/// A lock on a folder, held while a process writes. The system releases it when the process ends, however it ends.
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder)
@@ -95,7 +95,7 @@ class Writer {
   void check_same_folder(const Transaction& transaction) const {
     const auto last = records_ > 0 ? transaction.get(lmdb::view(lmdb::record_key(records_ - 1))) : std::nullopt;
     const auto record = last ? lmdb::parse_record(*last) : std::nullopt;
-    // The last record is the last file that was done, or stands before files that were skipped.
+    // The last record comes from the last processed file, or from one that only skipped files follow.
     bool same = transaction.number(lmdb::kFiles) == images_.size() &&
                 transaction.text(lmdb::kClasses) == as_lines(images_.class_names()) && done_ <= images_.size();
     if (same && record) {
@@ -148,13 +148,13 @@ class Writer {
 
   const FolderImages& images_;
   lmdb::Environment environment_;
-  std::size_t done_ = 0;     ///< files looked at
-  std::size_t records_ = 0;  ///< of these, written
+  std::size_t done_ = 0;     ///< files processed
+  std::size_t records_ = 0;  ///< files written as records
   std::vector<std::string> skipped_;
 };
 
-/// LMDB makes a file by writing its two heads at once. If that was cut short there is nothing to go on from, and LMDB
-/// would refuse the file for ever.
+/// Removes a file without complete headers. LMDB creates a file by writing its two headers at once. If that write was
+/// cut short, there is nothing to resume from, and LMDB would refuse the file forever.
 void remove_if_headless(const fs::path& partial) {
   constexpr std::uintmax_t kMostPage = 32768;
   const auto page = std::min(kMostPage, static_cast<std::uintmax_t>(::sysconf(_SC_PAGESIZE)));
@@ -164,7 +164,7 @@ void remove_if_headless(const fs::path& partial) {
     fs::remove(file, ignored);
 }
 
-/// What a finished database says of itself, if it is of these files.
+/// Returns the result stored in a finished database. Throws DataError if it was made of other files.
 Conversion earlier_conversion(const FolderImages& images, const fs::path& output) {
   const lmdb::Environment environment(output, MDB_RDONLY | MDB_NOLOCK, 0);
   const Transaction transaction(environment, MDB_RDONLY);

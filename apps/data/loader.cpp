@@ -14,10 +14,10 @@
 namespace actzip::data {
 namespace {
 
-/// A batch as a worker left it.
+/// A batch made by a worker.
 struct Made {
   Batch batch;
-  std::vector<std::pair<std::size_t, std::string>> damaged;  ///< records, and what is wrong with them
+  std::vector<std::pair<std::size_t, std::string>> damaged;  ///< records with a description of the damage
   std::exception_ptr failure;
 };
 
@@ -46,8 +46,8 @@ void fill(Made& made, const ImageSource& source, const ImagePipeline& pipeline, 
 
 }  // namespace
 
-/// The threads of one epoch. Each takes the next batch that nobody has, makes it alone and puts it on the shelf, but
-/// none that is further than `queue` ahead of what was asked for.
+/// The worker threads of one epoch. Each worker claims the next batch, makes it alone and puts it on the shelf. Workers
+/// stay at most `queue` batches ahead of the consumer.
 class ImageLoader::Epoch {
  public:
   Epoch(const ImageLoader& loader, std::uint64_t number, std::size_t first_batch, std::vector<Batch> spare)
@@ -70,7 +70,7 @@ class ImageLoader::Epoch {
 
   ~Epoch() { stop(); }
 
-  /// Ends the threads; gives their memory for the next epoch, which would otherwise ask the system for it again.
+  /// Ends the threads and returns their batches' memory, so that the next epoch need not allocate it again.
   std::vector<Batch> stop() {
     {
       const std::lock_guard lock(mutex_);
@@ -84,7 +84,7 @@ class ImageLoader::Epoch {
     return std::move(spare_);
   }
 
-  /// The next in order; nothing at the end. `used` is memory for another.
+  /// Returns the next batch in order, or nothing at the end of the epoch. Reuses the memory of `used`.
   std::optional<Made> take(Batch used) {
     std::unique_lock lock(mutex_);
     if (used.pixels.capacity() > 0) spare_.push_back(std::move(used));
@@ -132,7 +132,7 @@ class ImageLoader::Epoch {
   const std::size_t end_;
   std::vector<std::size_t> order_;
 
-  std::mutex mutex_;  ///< for all below
+  std::mutex mutex_;  ///< guards the members below, except workers_
   std::condition_variable room_;
   std::condition_variable arrived_;
   bool stopped_ = false;
@@ -171,7 +171,7 @@ void ImageLoader::begin_epoch(std::uint64_t epoch, std::size_t first_batch) {
     throw DataError(fmt::format("batch {} of an epoch (allowed: 0 to {})", first_batch, batches()));
   }
   std::vector<Batch> spare;
-  if (epoch_) spare = epoch_->stop();  // its threads end before others begin
+  if (epoch_) spare = epoch_->stop();  // before the new epoch starts its threads
   epoch_ = std::make_unique<Epoch>(*this, epoch, first_batch, std::move(spare));
 }
 
@@ -185,7 +185,7 @@ bool ImageLoader::next(Batch& batch) {
       if (skipped_records_.insert(record).second) skipped_.push_back(std::move(what));
     }
     batch = std::move(made->batch);
-  } while (batch.labels.empty());  // every record of it was damaged
+  } while (batch.labels.empty());  // skip a batch whose records are all damaged
   return true;
 }
 

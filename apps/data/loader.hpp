@@ -1,4 +1,4 @@
-// Batches of images, made by threads ahead of the one who asks.
+// Makes batches of images on threads, ahead of the consumer.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,15 @@
 
 namespace actzip::data {
 
-/// Pixels as [labels.size(), channels, height, width]; fewer images than asked for where records were damaged.
+/// A batch. Pixels are [labels.size(), channels, height, width]. Has fewer images than requested if records were
+/// damaged.
 struct Batch {
   std::vector<float> pixels;
   int channels = 3;
   int height = 0;
   int width = 0;
   std::vector<std::int64_t> labels;
-  std::vector<std::int64_t> indices;  ///< of the records in their source
+  std::vector<std::int64_t> indices;  ///< of the records in the source
 };
 
 struct LoaderOptions {
@@ -28,29 +29,29 @@ struct LoaderOptions {
   int workers = 2;
   std::uint64_t seed = 0;
   bool shuffle = true;
-  bool drop_last = true;  ///< the records that fill no whole batch
-  std::size_t queue = 4;  ///< batches made ahead, at most
+  bool drop_last = true;  ///< leave out records that do not fill a whole batch
+  std::size_t queue = 4;  ///< maximum number of batches made in advance
 };
 
-/// The same batches for the same source, transform, batch size and seed, whatever the number of workers. For one thread
-/// at a time.
+/// Loads batches. The same source, transform, batch size and seed give the same batches for any number of workers. Not
+/// thread-safe: use it from one thread at a time.
 class ImageLoader {
  public:
-  /// Throws DataError for an option out of its range, or fewer records than a batch.
+  /// Throws DataError for an option out of range, or if there is not a single batch.
   ImageLoader(std::shared_ptr<const ImageSource> source, const ImageTransform& transform, const LoaderOptions& options);
   ~ImageLoader();
 
-  /// Batches of an epoch.
+  /// The number of batches per epoch.
   [[nodiscard]] std::size_t batches() const;
 
-  /// Starts an epoch, at this batch of it; what is left of the one before is dropped.
+  /// Starts an epoch at batch `first_batch`. Drops the rest of the previous epoch.
   void begin_epoch(std::uint64_t epoch, std::size_t first_batch = 0);
 
-  /// The next batch of the epoch; false at its end. Takes the memory of `batch` for a later one. Throws what a worker
-  /// threw, but for damaged records: they are left out of the batch.
+  /// Gives the next batch of the epoch and returns true, or returns false at its end. Reuses the memory of `batch` for
+  /// later batches. Rethrows a worker's exception, except for damaged records, which are left out of the batch.
   bool next(Batch& batch);
 
-  /// What next() left out so far, each record once, as "name: why".
+  /// The records that next() has left out so far, once each, as "name: why".
   [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
 
  private:

@@ -1,4 +1,4 @@
-// Rows of numbers in text.
+// Parses rows of numbers from text.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,8 +14,8 @@ namespace actzip::data {
 
 inline constexpr std::size_t kAnyCount = 0;
 
-/// Appends the numbers of a line, which blanks, tabs or commas stand between; returns how many. Throws DataError that
-/// begins with `place`, for what is no number of this type.
+/// Appends the numbers of a line, separated by blanks, tabs or commas, and returns how many there are. For anything
+/// that is not a number of this type, throws a DataError whose message begins with `place`.
 template <class Number>
 std::size_t append_row(std::string_view line, std::string_view place, std::vector<Number>& numbers) {
   constexpr std::string_view kBetween = " ,\t\r";
@@ -36,7 +36,7 @@ std::size_t append_row(std::string_view line, std::string_view place, std::vecto
   }
 }
 
-/// The same as a row of its own, of `count` numbers.
+/// Returns the numbers of a line. Throws DataError also if `count` is given and there are more or fewer.
 template <class Number>
 std::vector<Number> parse_row(std::string_view line, std::string_view place, std::size_t count = kAnyCount) {
   std::vector<Number> numbers;

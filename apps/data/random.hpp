@@ -1,5 +1,5 @@
-// Random numbers of a data set: each is a hash of (seed, epoch, record, number of the draw), so that it does not matter
-// which thread draws, or what was drawn before.
+// Random numbers for data sets. Each is a hash of (seed, epoch, record, number of the draw), so it does not depend on
+// the thread that draws or on earlier draws.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,25 @@
 
 namespace actzip::data {
 
-/// The draws for one record in one epoch. At most 65,536 of them.
+/// The random numbers of one record in one epoch, at most 65,536.
 class Draws {
  public:
   Draws(std::uint64_t seed, std::uint64_t epoch, std::uint64_t record)
       : Draws(epoch_key(seed, epoch, Purpose::records), record << 16U) {}
 
-  /// For the order of an epoch: one stream, as long as needed.
+  /// Returns the stream for shuffling an epoch, which may be of any length.
   static Draws for_order(std::uint64_t seed, std::uint64_t epoch) {
     return {epoch_key(seed, epoch, Purpose::order), 0};
   }
 
   std::uint32_t word() { return math::hash_word64(key_, counter_++); }
 
-  /// From 0 to `bound` - 1.
+  /// Returns an integer from 0 to `bound` - 1.
   std::uint32_t below(std::uint32_t bound) {
     return static_cast<std::uint32_t>((static_cast<std::uint64_t>(word()) * bound) >> 32U);
   }
 
-  /// In [0, 1).
+  /// Returns a number in [0, 1).
   float unit() { return static_cast<float>(word() >> 8U) * 0x1p-24F; }
   float between(float least, float most) { return least + (most - least) * unit(); }
 
@@ -49,7 +49,7 @@ class Draws {
   std::uint64_t counter_;
 };
 
-/// The numbers 0 to count - 1 in the order of an epoch: Fisher and Yates, from the end.
+/// Returns the numbers 0 to count - 1 in the order of an epoch: a Fisher-Yates shuffle, starting at the end.
 inline std::vector<std::size_t> epoch_order(std::size_t count, std::uint64_t seed, std::uint64_t epoch) {
   std::vector<std::size_t> order(count);
   for (std::size_t i = 0; i < count; ++i) order[i] = i;

@@ -11,7 +11,7 @@
 namespace actzip::data {
 namespace {
 
-/// Along one side: a triangle for each pixel of the result.
+/// A filter along one axis: one triangle for each pixel of the result.
 struct Filter {
   Filter(double window_begin, double length, int size, int limit_)
       : begin(window_begin),
@@ -22,20 +22,21 @@ struct Filter {
 
   [[nodiscard]] double centre(int i) const { return begin + (i + 0.5) * scale; }
   [[nodiscard]] int wanted(int i) const { return static_cast<int>(std::floor(centre(i) - reach + 0.5)); }
-  [[nodiscard]] int first(int i) const { return std::clamp(wanted(i), 0, limit - count); }  ///< of `count` pixels
+  /// Returns the first of `count` pixels.
+  [[nodiscard]] int first(int i) const { return std::clamp(wanted(i), 0, limit - count); }
 
   double begin;
   double scale;
   double reach;  ///< half the width of the triangle
-  int limit;     ///< pixels that there are
+  int limit;     ///< pixels of the image along this axis
   int count;
 };
 
-/// The pixels that each pixel of the result is a mean of, as many for all.
+/// The source pixels and weights of each pixel of the result, the same number for all.
 struct Taps {
   std::size_t count = 0;
   std::vector<std::size_t> begin;
-  std::vector<float> weights;  ///< [size, count]; the sum of each row is 1
+  std::vector<float> weights;  ///< [size, count]; each row adds up to 1
 };
 
 Taps taps_of(const Filter& filter, int size) {
@@ -50,7 +51,7 @@ Taps taps_of(const Filter& filter, int size) {
       row[k] = std::max(0.0, 1.0 - std::abs(first + static_cast<double>(k) + 0.5 - centre) / filter.reach);
       sum += row[k];
     }
-    if (sum == 0.0) {  // outside the image: the pixel nearest to it
+    if (sum == 0.0) {  // outside the image: use the nearest pixel
       (filter.wanted(i) < first ? row.front() : row.back()) = 1.0;
       sum = 1.0;
     }
@@ -60,13 +61,13 @@ Taps taps_of(const Filter& filter, int size) {
   return taps;
 }
 
-/// row = the mean of `count` rows that lie `stride` apart.
+/// Writes to `row` the weighted mean of `count` rows that are `stride` bytes apart.
 constexpr std::size_t kBlock = 32;
 ACTZIP_CLONES void mix_rows(const std::uint8_t* source, std::size_t stride, const float* weights, std::size_t count,
                             float* row, std::size_t length) {
   std::size_t at = 0;
   for (; at + kBlock <= length; at += kBlock) {
-    std::array<float, kBlock> sums;  // stay in registers
+    std::array<float, kBlock> sums;  // kept in registers
     for (std::size_t i = 0; i < kBlock; ++i) sums[i] = weights[0] * static_cast<float>(source[at + i]);
     for (std::size_t k = 1; k < count; ++k) {
       const std::uint8_t* part = source + k * stride + at;
@@ -80,7 +81,7 @@ ACTZIP_CLONES void mix_rows(const std::uint8_t* source, std::size_t stride, cons
   }
 }
 
-/// Red, green and blue, and one that is not used: a vector of the machine.
+/// Red, green, blue and an unused element: a vector register.
 using Pixel = float __attribute__((vector_size(16)));
 
 Pixel load(const float* source) {
@@ -89,7 +90,7 @@ Pixel load(const float* source) {
   return pixel;
 }
 
-/// The weights of columns, with the gain in them, as the vectors that the loop multiplies by.
+/// Returns the weights of the columns, multiplied by the gain, as the vectors that the loop uses.
 std::vector<Pixel> pixel_weights(const Taps& taps, const Levels& levels) {
   std::vector<Pixel> weights;
   for (const float weight : taps.weights) {
@@ -98,8 +99,8 @@ std::vector<Pixel> pixel_weights(const Taps& taps, const Levels& levels) {
   return weights;
 }
 
-/// One row of the result out of a row of pixels that lie side by side.
-template <std::size_t kCount>  // taps; 0: as many as there are
+/// Makes one row of the result from a row of adjacent pixels.
+template <std::size_t kCount>  // number of taps; 0: known only at run time
 void mix_columns(const float* row, const Taps& taps, const Pixel* weights, Pixel offset, bool flip, float* target,
                  std::size_t plane) {
   const std::size_t count = kCount > 0 ? kCount : taps.count;
@@ -159,7 +160,7 @@ void resample(const Image& image, const Window& window, int size, bool flip, con
   const std::size_t left = first - static_cast<std::size_t>(held.left);
   const std::size_t stride = 3 * static_cast<std::size_t>(held.width);
 
-  std::vector<float> row(3 * seen + 1);  // a pixel reads one float more than it has
+  std::vector<float> row(3 * seen + 1);  // load() reads one float beyond a pixel
   const auto side = static_cast<std::size_t>(size);
   const auto mix = mix_columns_of(columns.count);
   const std::vector<Pixel> weights = pixel_weights(columns, levels);

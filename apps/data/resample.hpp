@@ -1,4 +1,4 @@
-// Part of an image in another size.
+// Crops and scales images.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace actzip::data {
 
-/// In pixels of the image; need not be whole ones.
+/// A crop window in pixels of the image; fractions are allowed.
 struct Window {
   double top = 0.0;
   double left = 0.0;
@@ -16,12 +16,13 @@ struct Window {
   double width = 0.0;
 };
 
-/// The pixels that resample() reads for the window, in an image of that size.
+/// Returns the region of an image of height x width that resample() reads for the window.
 Region seen_by(const Window& window, int size, int height, int width);
 
-/// Scales the window to size x size by a triangle filter that is wide enough to alias nothing, so each pixel is a mean
-/// over those it stands for. Gives [3, size, size]. Where the window leaves the image, the pixels of the edge are all
-/// there is. `flip` exchanges left and right. Throws DataError if seen_by() is not held by the image.
+/// Scales the window to size x size and writes [3, size, size] to `out`. Uses a triangle filter wide enough to avoid
+/// aliasing: each pixel is a weighted mean of the source pixels that it covers. Where the window extends beyond the
+/// image, only the pixels at the edge contribute. `flip` mirrors left and right. Throws DataError if the image does not
+/// hold seen_by().
 void resample(const Image& image, const Window& window, int size, bool flip, const Levels& levels,
               std::span<float> out);
 

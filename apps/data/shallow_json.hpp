@@ -1,4 +1,4 @@
-// JSON from files that nobody vouches for.
+// Parses JSON from untrusted files.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,9 +11,9 @@ namespace actzip::data {
 
 inline constexpr int kMostJsonDepth = 64;
 
-/// Parses a text or a stream. nlohmann's parser takes any depth, but what copies or prints a value recurses: a file of
-/// brackets alone would overflow the stack. So values lie at most kMostJsonDepth deep. Throws Json::parse_error, or
-/// std::runtime_error for what is deeper.
+/// Parses a text or a stream with values nested at most kMostJsonDepth deep. nlohmann's parser accepts any depth, but
+/// copying or printing a value recurses, so a file full of brackets would overflow the stack. Throws Json::parse_error,
+/// or std::runtime_error for deeper nesting.
 template <class Json = nlohmann::json, class Input>
 Json parse_shallow_json(Input&& input) {
   const auto check = [](int depth, typename Json::parse_event_t /*event*/, Json& /*value*/) {

@@ -1,5 +1,5 @@
-// Ten shapes, turned, moved, scaled and coloured at random, over a shaded ground, with noise. Plain arithmetic alone,
-// so that every machine draws the same pixels.
+// Generates images of ten shapes, randomly rotated, moved, scaled and coloured, on a shaded background with noise. Uses
+// only plain arithmetic, so that every machine draws the same pixels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr std::size_t kTrainPerValidation = 5;
 /// Whether a point is inside a shape that fills about [-1, 1] x [-1, 1].
 using Inside = bool (*)(float x, float y);
 
-/// One of `count` bands of equal width.
+/// Whether a coordinate lies in an odd one of `count` bands of equal width.
 bool odd_band(float at, int count) {
   return static_cast<int>(std::floor((at + 1.0F) * 0.5F * static_cast<float>(count))) % 2 != 0;
 }
@@ -50,14 +50,14 @@ float distance(const Colour& a, const Colour& b) {
   return sum;
 }
 
-/// Where and how a shape lies: from pixels to its own coordinates.
+/// The position, size and rotation of a shape: maps pixels to its own coordinates.
 struct Placement {
   float centre_x, centre_y, cosine, sine;
 
   static Placement draw(Draws& draws) {
     const float radius = draws.between(6.0F, 13.0F);
     const float room = (static_cast<float>(kSide) - 2.0F * radius) * 0.5F + 2.0F;
-    // An angle from -90 to 90 degrees without sines, which differ between libraries.
+    // A rotation by -90 to 90 degrees, without sine and cosine, whose results differ between libraries.
     const float t = draws.between(-1.0F, 1.0F);
     const float scale = 1.0F / ((1.0F + t * t) * radius);
     const float middle = static_cast<float>(kSide) * 0.5F;
@@ -71,7 +71,7 @@ struct Placement {
     return inside(cosine * dx + sine * dy, cosine * dy - sine * dx);
   }
 
-  /// The part of a pixel that is covered, by four points of it.
+  /// Estimates the covered share of a pixel from four sample points.
   [[nodiscard]] float coverage(Inside inside, int x, int y) const {
     int hits = 0;
     for (const float oy : {0.25F, 0.75F}) {

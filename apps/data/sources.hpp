@@ -1,4 +1,4 @@
-// The kinds of image sources, for open_images(). Each opens what it is given, or throws DataError.
+// The image sources that open_images() chooses from. The open functions throw DataError.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,15 @@
 
 namespace actzip::data {
 
-/// Images that are drawn when they are read: the same for the same number and split, for ever.
+/// Opens generated images, drawn on reading. An image depends only on its number and split, and never changes.
 std::unique_ptr<ImageSource> open_shapes(std::size_t train_count, Split split);
 
-/// Whether the folder has the binary files of CIFAR-10 or CIFAR-100; and all that belong to the split as one source.
+/// Whether the folder has the binary files of CIFAR-10 or CIFAR-100.
 bool holds_cifar(const std::filesystem::path& folder);
+/// Opens all of CIFAR's files for the split as one source.
 std::unique_ptr<ImageSource> open_cifar(const std::filesystem::path& folder, Split split);
 
-/// JPEGs in one file: "JPGS", a count of 32 bits, then label (8 bits), length (32 bits) and bytes of each.
+/// Opens a file of JPEGs: "JPGS", a 32-bit count, then the label (8 bits), length (32 bits) and bytes of each.
 std::unique_ptr<ImageSource> open_jpegs_file(const std::filesystem::path& file);
 
 }  // namespace actzip::data

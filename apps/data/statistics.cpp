@@ -14,7 +14,7 @@
 namespace actzip::data {
 namespace {
 
-/// What one thread saw.
+/// The partial sums of one thread.
 struct Seen {
   std::array<std::uint64_t, 3> sums = {};
   std::array<std::uint64_t, 3> squares = {};

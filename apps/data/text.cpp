@@ -14,7 +14,7 @@
 namespace actzip::data {
 namespace {
 
-/// The characters between words: those of Unicode, as Python's split() takes them.
+/// Whether a character separates words: Unicode white space as in Python's split().
 bool is_space(char32_t code) {
   return code == ' ' || (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x1f) || code == 0x85 ||
          code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 ||
@@ -36,7 +36,7 @@ std::vector<std::string_view> words_of(std::string_view sentence) {
   return words;
 }
 
-/// A file in memory, and the words of each sentence in it.
+/// A file in memory with the words of each of its sentences.
 struct SentenceFile {
   explicit SentenceFile(const std::string& path) : text(read_text(path)) {
     const std::vector<std::string_view> lines = lines_of(path, text);
@@ -57,7 +57,7 @@ struct SentenceFile {
     }
     if (sentences.empty()) throw DataError(fmt::format("{}: no sentences", path));
   }
-  SentenceFile(const SentenceFile&) = delete;  // the words lie in its text
+  SentenceFile(const SentenceFile&) = delete;  // the words are views into its text
   SentenceFile& operator=(const SentenceFile&) = delete;
 
   std::string text;
@@ -67,7 +67,7 @@ struct SentenceFile {
 
 using Numbers = std::unordered_map<std::string_view, std::int64_t>;
 
-/// Words in the order of their bytes, which is that of their code points.
+/// Numbers the words in byte order, which is also the order of their code points.
 Numbers number_words(const SentenceFile& file, std::int64_t least_count) {
   std::map<std::string_view, std::int64_t> counts;
   for (const auto& sentence : file.sentences) {
@@ -129,7 +129,7 @@ Text load_text(const std::string& path) {
 }
 
 Sentences load_sentences(const std::string& train, const std::string& validation, const SentenceOptions& options) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 16;  // every row has so many numbers, however short its sentence
+  constexpr std::int64_t kMost = std::int64_t{1} << 16;  // every row has this many numbers, however short its sentence
   if (options.longest < 2 || options.longest > kMost) {
     throw DataError(fmt::format("sentences of {} words (allowed: 2 to {})", options.longest, kMost));
   }

@@ -1,5 +1,4 @@
-// Text to learn from: a file as characters, sentences with labels as words. The numbers are those that
-// apps/bench gives them.
+// Loads texts as characters and labelled sentences as words, with the same numbers as the Python loaders of apps/bench.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +11,10 @@
 
 namespace actzip::data {
 
-/// A text as numbers of its characters, in the order of their code points. The first nine tenths are to train with.
+/// A text as character numbers, assigned in order of the code points. The first nine tenths are for training.
 struct Text {
   std::vector<std::uint16_t> tokens;
-  std::vector<std::string> vocabulary;  ///< the character of each number, in UTF-8
+  std::vector<std::string> vocabulary;  ///< each number's character, in UTF-8
   std::size_t validation_begin = 0;
 
   [[nodiscard]] std::span<const std::uint16_t> train() const { return std::span(tokens).first(validation_begin); }
@@ -27,7 +26,7 @@ struct Text {
 /// Reads a file in UTF-8. Throws DataError.
 Text load_text(const std::string& path);
 
-/// Words that every vocabulary begins with; kFirst begins every sentence.
+/// The special words at the start of every vocabulary. Every sentence begins with kFirst.
 inline constexpr std::int64_t kPadding = 0;
 inline constexpr std::int64_t kUnknown = 1;
 inline constexpr std::int64_t kFirst = 2;
@@ -35,27 +34,27 @@ inline constexpr std::int64_t kFirst = 2;
 struct SentenceSplit {
   std::vector<std::int64_t> ids;  ///< [labels.size(), Sentences::longest], padded
   std::vector<std::int64_t> labels;
-  std::vector<std::int64_t> lengths;  ///< with kFirst, without padding
+  std::vector<std::int64_t> lengths;  ///< including kFirst, excluding padding
 };
 
 struct Sentences {
   SentenceSplit train;
   SentenceSplit validation;
-  std::int64_t longest = 0;     ///< words of a row
-  std::int64_t vocabulary = 0;  ///< above every id
+  std::int64_t longest = 0;     ///< words per row
+  std::int64_t vocabulary = 0;  ///< greater than every id
   std::int64_t classes = 0;
 };
 
 struct SentenceOptions {
-  std::int64_t longest = 64;     ///< what is longer is cut
-  std::int64_t least_count = 2;  ///< words that are rarer in the training file are unknown
+  std::int64_t longest = 64;     ///< longer sentences are cut
+  std::int64_t least_count = 2;  ///< words with fewer occurrences in the training file become kUnknown
 };
 
-/// Reads files of GLUE's form: a line "sentence, tab, label" of names, then one of these for each sentence, labels 0 or
-/// 1. Throws DataError.
+/// Reads files in GLUE's format: a header line "sentence, tab, label", then such a line for each sentence, with label 0
+/// or 1. Throws DataError.
 Sentences load_sentences(const std::string& train, const std::string& validation, const SentenceOptions& options = {});
 
-/// The same from a folder with *-train.tsv and *-dev.tsv, or train.tsv and dev.tsv.
+/// Reads the files of a folder whose names end in train.tsv and dev.tsv. Throws DataError.
 Sentences load_sentences(const std::string& folder, const SentenceOptions& options = {});
 
 }  // namespace actzip::data

@@ -13,7 +13,7 @@ namespace actzip::data {
 namespace {
 
 constexpr float kLeastArea = 0.08F;
-constexpr float kWidest = 4.0F / 3.0F;  // and 1 / kWidest the highest
+constexpr float kWidest = 4.0F / 3.0F;  // the tallest is 1 / kWidest
 constexpr int kShapesTried = 10;
 constexpr int kMostSize = 1 << 14;
 
@@ -23,13 +23,13 @@ int resized_side(const ImageTransform& transform) {
   return transform.resize > 0 ? transform.resize : transform.size * 8 / 7;
 }
 
-/// Where a pixel outside is mirrored to; `length` is above the padding.
+/// Returns the place that a place outside is mirrored to. Requires `length` to be greater than the padding.
 int mirrored(int at, int length) {
   if (at < 0) return -at;
   return at < length ? at : 2 * (length - 1) - at;
 }
 
-/// Copies a row into the middle of `line`, and what is mirrored to its sides; what is not stays black.
+/// Copies a row into the middle of `line`. Mirrors it to both sides if `reflect`; otherwise they stay black.
 void pad_row(Bytes row, int padding, bool reflect, std::span<std::uint8_t> line) {
   const auto pad = static_cast<std::size_t>(padding);
   std::ranges::copy(row, line.begin() + 3 * padding);
@@ -42,8 +42,8 @@ void pad_row(Bytes row, int padding, bool reflect, std::span<std::uint8_t> line)
 
 float draw_area(Draws& draws) { return draws.between(kLeastArea, 1.0F); }
 
-/// A window of that share of the image. The area is drawn once, so that decode_hint() knows it before the image is
-/// read; then shapes for it until one fits. If none does, as much of the middle as the widest or highest shape allows.
+/// Draws a window. Draws its area first, and only once, so that decode_hint() knows it before the image is read; then
+/// draws shapes for it until one fits. If none fits, uses as much of the middle as the widest or tallest shape allows.
 Window random_window(int image_height, int image_width, Draws& draws) {
   const auto height = static_cast<float>(image_height);
   const auto width = static_cast<float>(image_width);
@@ -62,7 +62,7 @@ Window random_window(int image_height, int image_width, Draws& draws) {
   return {std::floor((height - h) / 2), std::floor((width - w) / 2), h, w};
 }
 
-/// The window in the middle of the image as it would be with its shorter side scaled; found in the image as it is.
+/// Returns the window, in pixels of the unscaled image, that is the middle of the image after scaling its shorter side.
 Window centre_window(const ImageTransform& transform, const Image& image) {
   const int shorter = std::min(image.height, image.width);
   const int resize = resized_side(transform);
@@ -107,7 +107,7 @@ DecodeHint ImagePipeline::decode_hint(Draws draws) const {
   if (transform_.crop == Crop::centre) return {resized_side(transform_)};
   if (transform_.crop != Crop::random_resized) return {};
   Draws area_draws = draws;
-  // The shorter side of a window of this area is no less than size if that of the image is no less than this.
+  // If the image's shorter side is at least this long, the shorter side of any window of this area is at least `size`.
   const float shorter = static_cast<float>(transform_.size) / std::sqrt(draw_area(area_draws) / kWidest);
   return {static_cast<int>(std::ceil(shorter)), [this, draws](int height, int width) {
             Draws window_draws = draws;
@@ -120,8 +120,8 @@ void ImagePipeline::apply(const Image& image, Draws draws, std::span<float> out)
   scales ? scale_window(image, draws, out) : copy_window(image, draws, out);
 }
 
-/// Whole pixels, moved: nothing is scaled. Each row of the window is copied between its padding, then all are read from
-/// where the window begins.
+/// Crops without scaling. Copies each row of the window between its padding, then reads all rows from the column where
+/// the window begins.
 void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float> out) const {
   const int size = transform_.size;
   if (image.height != size || image.width != size) {
@@ -137,7 +137,7 @@ void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float
 
   const auto side = static_cast<std::size_t>(size);
   const std::size_t stride = 3 * (side + 2 * static_cast<std::size_t>(padding));
-  std::vector<std::uint8_t> rows(side * stride + kReadPast);  // black at first
+  std::vector<std::uint8_t> rows(side * stride + kReadPast);  // initially black
   for (int y = 0; y < size; ++y) {
     const int source_y = reflect ? mirrored(top + y, size) : top + y;
     if (source_y < 0 || source_y >= size) continue;

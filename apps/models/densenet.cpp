@@ -17,7 +17,7 @@ struct DenseNetShape {
   std::int64_t growth, stem;
 };
 
-/// Two convolutions on everything before, which give `growth` channels more.
+/// Two convolutions that take all earlier outputs of the block and add `growth` channels.
 class DenseLayer : public nn::Module {
  public:
   DenseLayer(std::int64_t inputs, std::int64_t growth) {
@@ -57,7 +57,7 @@ class DenseBlock : public nn::Module {
   std::vector<std::shared_ptr<DenseLayer>> layers_;
 };
 
-/// Between two blocks: half the channels, half the size.
+/// The layers between two blocks, which halve the number of channels and the size.
 class Transition : public nn::Module {
  public:
   explicit Transition(std::int64_t inputs) {
@@ -109,7 +109,7 @@ class DenseNet : public Model {
   }
 
  private:
-  /// As torchvision does it.
+  /// Initialises the weights as torchvision does.
   void initialise() {
     for (const auto& module : modules(/*include_self=*/false)) {
       if (auto* layer = module->as<nn::Conv2dImpl>()) nn::init::kaiming_normal_(layer->weight);

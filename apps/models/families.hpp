@@ -1,4 +1,4 @@
-// The makers behind make_model(). They take options whose defaults are filled in.
+// The factories behind make_model(). They expect options whose defaults have been filled in.
 #pragma once
 
 #include "model.hpp"

@@ -14,7 +14,7 @@ using ::torch::autograd::AutogradContext;
 using ::torch::autograd::Function;
 using ::torch::autograd::variable_list;
 
-/// Sparse products have no 16-bit kernels on every device: autocast stays outside of them.
+/// Turns autocast off, because not every device has 16-bit kernels for sparse products.
 struct FullPrecision {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
@@ -31,7 +31,7 @@ at::Tensor with_values(const at::Tensor& graph, const at::Tensor& values) {
 
 at::Tensor degrees(const at::Tensor& graph) { return graph.crow_indices().diff(); }
 
-/// The node of each edge: the row of each value.
+/// Returns the node of each edge, which is the row of each value.
 at::Tensor rows(const at::Tensor& graph) {
   return at::arange(graph.size(0), graph.col_indices().options()).repeat_interleave(degrees(graph), 0, graph._nnz());
 }
@@ -94,7 +94,7 @@ class AttentionWeights : public Function<AttentionWeights> {
     gradient = gradient - weights * reduced(graph, gradient, "sum").index_select(0, row);
     gradient = at::leaky_relu_backward(gradient, scores(graph, row, saved[1], saved[2]),
                                        context->saved_data["slope"].toDouble(), /*self_is_result=*/false);
-    // What flows to the other ends is the sum over the edges that come back from them.
+    // The gradient of the other ends is the sum over the reverse edges.
     return {at::Tensor(), reduced(graph, gradient.index_select(0, graph.values()), "sum"),
             reduced(graph, gradient, "sum"), at::Tensor()};
   }
@@ -142,7 +142,7 @@ class WeightedNeighbourSum : public Function<WeightedNeighbourSum> {
   }
 };
 
-/// torch says once that its CSR tensors are new; that is no news to who trains.
+/// Suppresses torch's one-time warning that CSR tensors are new, which is of no use to somebody who trains.
 class Silence : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}
@@ -157,7 +157,7 @@ at::Tensor edge_values(const at::Tensor& row, const at::Tensor& column, const at
 }
 
 void check_ends(at::IntArrayRef from, at::IntArrayRef to, std::int64_t nodes) {
-  constexpr std::int64_t kMostNodes = 3'037'000'499;  // whose square, the number of places in the matrix, has 63 bits
+  constexpr std::int64_t kMostNodes = 3'037'000'499;  // its square, the number of matrix entries, fits in 63 bits
   if (nodes < 1 || nodes > kMostNodes) {
     throw Error(ErrorCode::invalid_model, fmt::format("graph: {} nodes (allowed: 1 to {})", nodes, kMostNodes));
   }
@@ -189,7 +189,7 @@ at::Tensor normalised_adjacency(at::IntArrayRef from, at::IntArrayRef to, std::i
   } else {
     places = at::cat({places, at::arange(nodes, at::kLong) * (nodes + 1)});
   }
-  places = std::get<0>(at::_unique(places, /*sorted=*/true));  // by rows, as CSR wants them
+  places = std::get<0>(at::_unique(places, /*sorted=*/true));  // sorted by rows, as CSR requires
   const at::Tensor row = places.div(nodes, "floor"), column = places.remainder(nodes);
   const at::Tensor degree = at::bincount(row, {}, nodes);
   Silence silence;

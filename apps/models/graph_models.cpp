@@ -1,4 +1,4 @@
-// GCN, GraphSAGE and GAT: full-batch, on the matrices of normalised_adjacency().
+// GCN, GraphSAGE and GAT for full-batch training, on matrices from normalised_adjacency().
 #include <ATen/ops/elu.h>
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 
 namespace nn = ::torch::nn;
 
-/// After each layer but the last: a batch norm if asked for, a ReLU (or ELU) and dropout.
+/// A stack of graph layers. After each but the last come a batch norm if requested, a ReLU or ELU, and dropout.
 class GraphModel : public Model {
  public:
   at::Tensor forward(const at::Tensor& input, const at::Tensor& extra) override {
@@ -28,7 +28,7 @@ class GraphModel : public Model {
   }
 
  protected:
-  /// The widths of what layers are given and give.
+  /// Returns the width of the input and of each layer's output.
   static std::vector<std::int64_t> widths(const ModelOptions& options) {
     std::vector<std::int64_t> widths(static_cast<std::size_t>(options.layers) + 1, options.hidden);
     widths.front() = options.features;
@@ -55,11 +55,11 @@ class GraphModel : public Model {
   std::size_t depth_ = 0;
   Dropout input_dropout_{nullptr};
   std::vector<BatchNorm1d> norms_;
-  std::vector<ReLU> relus_;  ///< none: ELU
+  std::vector<ReLU> relus_;  ///< empty: ELU
   std::vector<Dropout> dropouts_;
 };
 
-/// The network of Kipf and Welling; names as in apps/bench/tasks/cora.py.
+/// The network of Kipf and Welling, with the names of apps/bench/tasks/cora.py.
 class Gcn : public GraphModel {
  public:
   explicit Gcn(const ModelOptions& options) {
@@ -83,7 +83,7 @@ class Gcn : public GraphModel {
   std::vector<at::Tensor> biases_;
 };
 
-/// Hamilton's GraphSAGE with means. Weights come before the mean: both products then save the same input, once.
+/// Hamilton's GraphSAGE with means. Applies the weights before the mean: both products then save the same input, once.
 class Sage : public GraphModel {
  public:
   explicit Sage(const ModelOptions& options) {
@@ -105,7 +105,7 @@ class Sage : public GraphModel {
   std::vector<Linear> neighbours_, own_;
 };
 
-/// One layer of the network of Velickovic and others.
+/// One attention layer of the network of Velickovic and others.
 class Attention : public nn::Module {
  public:
   Attention(std::int64_t inputs, std::int64_t heads, std::int64_t width, double dropout) {
@@ -130,7 +130,7 @@ class Attention : public nn::Module {
   Dropout dropout_{nullptr};
 };
 
-/// `hidden` is the width of all heads together; the last layer has one.
+/// The network of Velickovic and others. `hidden` is the total width of all heads; the last layer has one head.
 class Gat : public GraphModel {
  public:
   explicit Gat(const ModelOptions& options) {

@@ -1,4 +1,4 @@
-// The layers that models are made of: LibTorch's until nn::keep_with() gives them a session, then actzip's.
+// The layers of the models. They act as LibTorch's until nn::keep_with() gives them a session, then as actzip's.
 #pragma once
 
 #include "actzip/torch_nn.hpp"
@@ -7,8 +7,8 @@ namespace actzip::models {
 
 namespace detail {
 
-/// actzip's layers alone would compress outside of any scope, too, with default_session(); a model asked for plain
-/// training must not.
+/// Forwards to actzip's layer if it has a session, and to LibTorch's otherwise. Without this switch, actzip's layers
+/// would compress with default_session() even in plain training.
 template <class Ours, class Theirs>
 class SwitchedImpl : public Ours {
  public:
@@ -44,7 +44,7 @@ inline Linear product(std::int64_t inputs, std::int64_t outputs) {
   return Linear(::torch::nn::LinearOptions(inputs, outputs).bias(false));
 }
 
-/// In place: in these models nobody needs what a ReLU is given.
+/// Works in place, because nothing in these models reads a ReLU's input again.
 inline ReLU relu() { return ReLU(::torch::nn::ReLUOptions(true)); }
 
 }  // namespace actzip::models

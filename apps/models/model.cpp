@@ -15,7 +15,7 @@ using Maker = std::shared_ptr<Model> (*)(const ModelOptions&);
 struct Entry {
   ModelInfo info;
   Maker make;
-  ModelOptions defaults;  ///< what 0 and -1 stand for
+  ModelOptions defaults;  ///< the values that replace 0 and -1
 };
 
 Entry entry(std::string_view name, Kind kind, std::string_view description, Maker make, const ModelOptions& defaults,
@@ -40,22 +40,27 @@ const std::vector<Entry>& entries() {
       entry("resnet50", Kind::image, "ResNet of 50 layers, bottlenecks", make_resnet, none, imagenet, 25'557'032),
       entry("resnet101", Kind::image, "ResNet of 101 layers, bottlenecks", make_resnet, none, imagenet, 44'549'160),
       entry("resnet152", Kind::image, "ResNet of 152 layers, bottlenecks", make_resnet, none, imagenet, 60'192'808),
-      entry("wide-resnet50-2", Kind::image, "ResNet-50, bottlenecks twice as wide", make_resnet, none, imagenet, 68'883'240),
-      entry("wide-resnet101-2", Kind::image, "ResNet-101, bottlenecks twice as wide", make_resnet, none, imagenet, 126'886'696),
-      entry("preact-resnet56", Kind::image, "pre-activation ResNet of 56 layers for small images", make_preact_resnet, none, cifar, 855'578),
-      entry("preact-resnet164", Kind::image, "pre-activation ResNet of 164 layers for small images, bottlenecks", make_preact_resnet, none, cifar, 1'703'258),
-      entry("division-resnet164", Kind::image, "the pre-activation ResNet of 164 layers that DIVISION trains", make_preact_resnet, none, cifar, 1'711'322),
+      entry("wide-resnet50-2", Kind::image, "ResNet-50, bottlenecks twice as wide",
+            make_resnet, none, imagenet, 68'883'240),
+      entry("wide-resnet101-2", Kind::image, "ResNet-101, bottlenecks twice as wide",
+            make_resnet, none, imagenet, 126'886'696),
+      entry("preact-resnet56", Kind::image, "pre-activation ResNet of 56 layers for small images",
+            make_preact_resnet, none, cifar, 855'578),
+      entry("preact-resnet164", Kind::image, "pre-activation ResNet of 164 layers for small images, bottlenecks",
+            make_preact_resnet, none, cifar, 1'703'258),
+      entry("division-resnet164", Kind::image, "the pre-activation ResNet of 164 layers that DIVISION trains",
+            make_preact_resnet, none, cifar, 1'711'322),
       entry("densenet121", Kind::image, "DenseNet of 121 layers, growth 32", make_densenet, none, imagenet, 7'978'856),
       entry("densenet161", Kind::image, "DenseNet of 161 layers, growth 48", make_densenet, none, imagenet, 28'681'000),
       entry("densenet201", Kind::image, "DenseNet of 201 layers, growth 32", make_densenet, none, imagenet, 20'013'928),
       entry("vit-tiny", Kind::image, "vision transformer of width 192", make_vit, width(192, 3), imagenet, 5'717'416),
       entry("vit-small", Kind::image, "vision transformer of width 384", make_vit, width(384, 6), imagenet, 22'050'664),
       entry("vit-base", Kind::image, "vision transformer of width 768", make_vit, width(768, 12), imagenet, 86'567'656),
-      // GPT-2's 124,439,808, and a head of its own where GPT-2 reuses the embedding.
+      // GPT-2's 124,439,808 plus a head, for which GPT-2 reuses its embedding.
       entry("gpt", Kind::text, "causal transformer that predicts the next token", make_gpt,
             {.length = 256, .hidden = 384, .layers = 6, .heads = 6, .dropout = 0.2},
             {.vocabulary = 50257, .length = 1024, .hidden = 768, .layers = 12, .heads = 12}, 163'087'441),
-      // BERT-base's 109,482,240 without its pooler and segments, and with a head.
+      // BERT-base's 109,482,240 without pooler and segments, plus a head.
       entry("encoder", Kind::sentence, "transformer that classifies sentences", make_encoder,
             {.length = 64, .hidden = 256, .layers = 4, .heads = 4, .dropout = 0.1},
             {.classes = 2, .vocabulary = 30522, .length = 512, .hidden = 768, .layers = 12, .heads = 12}, 108'891'650),
@@ -92,7 +97,7 @@ ModelOptions with_defaults(ModelOptions options, const ModelOptions& defaults) {
               fmt::format("model '{}': {} {} (allowed: {})", options.name, what, given, allowed));
 }
 
-/// No product of three such sizes leaves 64 bits.
+/// A limit that keeps the product of three sizes within 64 bits.
 constexpr std::int64_t kMostSize = std::int64_t{1} << 20;
 
 void check_size(const ModelOptions& options, std::string_view what, std::int64_t given) {
@@ -110,7 +115,7 @@ void check_image(const ModelOptions& options) {
   }
 }
 
-/// A size that a model would not look at was meant for another.
+/// Refuses options that the model would ignore: they were meant for another model.
 void check_belonging(const ModelOptions& options, const ModelOptions& defaults, Kind kind) {
   constexpr std::string_view kNone = "none, this model has no such size";
   if (options.layers != 0 && defaults.layers == 0) refuse(options, "layers", options.layers, kNone);
@@ -122,7 +127,7 @@ void check_belonging(const ModelOptions& options, const ModelOptions& defaults, 
   if (options.input_dropout != 0) refuse(options, "input_dropout", options.input_dropout, "0; it is for graphs");
 }
 
-/// Of options with their defaults filled in.
+/// Checks options whose defaults have been filled in.
 void check(const ModelOptions& options, Kind kind) {
   check_size(options, "classes", options.classes);
   if (kind == Kind::image) check_image(options);

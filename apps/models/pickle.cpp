@@ -39,8 +39,8 @@ ElementType type_of_storage(const std::string& name) {
   return static_cast<ElementType>(found - kStorageTypes.begin());
 }
 
-/// Values lie in one list and name each other by their place in it. So no depth of nesting can overflow the stack, and
-/// a list that holds itself is nothing special.
+/// All values are in one list and refer to each other by their place in it. So no depth of nesting can overflow the
+/// stack, and a list that contains itself needs no special care.
 using Place = std::size_t;
 using Places = std::vector<Place>;
 
@@ -69,7 +69,7 @@ constexpr std::array<std::string_view, 11> kKinds = {"None",  "Bool", "Int",  "D
                                                      "Tuple", "List", "Dict", "Storage", "Tensor"};
 static_assert(kKinds.size() == std::variant_size_v<Value>);
 
-/// Throws unless all elements of the tensor are among `elems`.
+/// Throws unless all elements of the tensor lie within `elems` elements.
 void check_inside(const PickledTensor& tensor, std::int64_t elems) {
   const auto fail = [&] {
     throw std::runtime_error(
@@ -77,7 +77,7 @@ void check_inside(const PickledTensor& tensor, std::int64_t elems) {
                     tensor.offset, fmt::join(tensor.sizes, ", "), fmt::join(tensor.strides, ", "), elems));
   };
   if (tensor.sizes.size() != tensor.strides.size() || tensor.offset < 0 || tensor.offset > elems) fail();
-  const bool is_empty = std::ranges::find(tensor.sizes, 0) != tensor.sizes.end();  // whose strides say nothing
+  const bool is_empty = std::ranges::find(tensor.sizes, 0) != tensor.sizes.end();  // its strides do not matter
   std::int64_t count = 1;
   std::int64_t last = tensor.offset;
   for (std::size_t d = 0; d < tensor.sizes.size(); ++d) {
@@ -92,7 +92,7 @@ void check_inside(const PickledTensor& tensor, std::int64_t elems) {
   if (!is_empty && last >= elems) fail();
 }
 
-/// The stack machine that Python's pickle format describes, as far as protocol 2 and torch.save() need it.
+/// The stack machine of Python's pickle format, with the instructions that protocol 2 and torch.save() need.
 class Unpickler {
  public:
   Unpickler(std::string_view text, const std::function<std::size_t(const std::string&)>& record_bytes)
@@ -111,7 +111,7 @@ class Unpickler {
  private:
   bool push_constant(char code) {
     switch (code) {
-      case '\x80': read<char>(); return true;  // the protocol's number
+      case '\x80': read<char>(); return true;  // the protocol version
       case 'c': return push(read_global());
       case 'X': return push(std::string(read_text(read<std::uint32_t>())));
       case 'K': return push(std::int64_t{read<std::uint8_t>()});
@@ -173,13 +173,13 @@ class Unpickler {
     throw std::runtime_error(fmt::format("an object of '{}'", name));
   }
 
-  /// ("storage", type, name of its record, device, number of elements)
+  /// Arguments: ("storage", type, name of its record, device, number of elements).
   Storage storage(const Places& id) {
     (void)argument(id, 4);
     return {type_of_storage(as<Global>(id[1]).name), as<std::string>(id[2])};
   }
 
-  /// (storage, offset, sizes, strides, ...)
+  /// Arguments: (storage, offset, sizes, strides, ...).
   PickledTensor tensor(const Places& arguments) {
     const Storage from = as<Storage>(argument(arguments, 0));
     PickledTensor result{from.type, from.record, as<std::int64_t>(argument(arguments, 1)),
@@ -195,7 +195,7 @@ class Unpickler {
     return result;
   }
 
-  /// As Python's dict: a name that comes again keeps its place and gets the last value.
+  /// Behaves like Python's dict: a repeated name keeps its first place and gets the last value.
   PickledTensors tensors_of(const Value& root) const {
     const auto* const dict = std::get_if<Dict>(&root);
     if (dict == nullptr) {
@@ -299,13 +299,13 @@ class Unpickler {
     return line;
   }
 
-  /// Stands for what it names.
+  /// Reads a name that stands for a Python object; the object is not imported.
   Global read_global() {
     const std::string_view module = read_line();
     return {fmt::format("{} {}", module, read_line())};
   }
 
-  /// Little-endian, two's complement, of any length up to 8 bytes.
+  /// Reads a little-endian integer in two's complement, of up to 8 bytes.
   std::int64_t read_long(std::size_t size) {
     const std::string_view bytes = read_text(size);
     if (size > sizeof(std::int64_t)) throw std::runtime_error(fmt::format("an integer of {} bytes", size));
@@ -314,14 +314,14 @@ class Unpickler {
     return static_cast<std::int64_t>(number);
   }
 
-  /// Big-endian, unlike the rest.
+  /// Reads a double, which is big-endian, unlike everything else.
   double read_double() {
     std::uint64_t bits = 0;
     for (const char byte : read_text(sizeof(double))) bits = bits << 8U | static_cast<unsigned char>(byte);
     return std::bit_cast<double>(bits);
   }
 
-  std::string_view text_;  ///< what is left of it
+  std::string_view text_;  ///< the part not yet read
   const std::function<std::size_t(const std::string&)>& record_bytes_;
   std::vector<Value> values_;
   Places stack_;

@@ -16,12 +16,12 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
 constexpr const char* kEnding = ".partial";
 
-/// The new name is on the disk when its folder is.
+/// Flushes the folder of `path`, so that the new name is on the disk, too.
 void flush_folder(const std::string& path) {
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) folder = ".";
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return;  // a folder that may not be read; the file itself is flushed
+  if (file < 0) return;  // the folder may not be readable; the file itself is flushed
   ::fsync(file);
   ::close(file);
 }
@@ -32,7 +32,7 @@ Replacement::Replacement(std::string path) : path_(std::move(path)) {
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(path_, ignored);
   is_replaced_ = !is_there || std::filesystem::is_regular_file(path_, ignored);
-  if (is_there && is_replaced_) path_ = std::filesystem::canonical(path_).string();  // where a link leads to
+  if (is_there && is_replaced_) path_ = std::filesystem::canonical(path_).string();  // a link's target
   beside_ = is_replaced_ ? path_ + kEnding : path_;
   file_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ >= 0) return;

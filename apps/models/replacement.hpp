@@ -1,4 +1,4 @@
-// Files that are there as a whole or not at all.
+// Writes files atomically: a file has its old or its new content, never a part of it.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,22 @@
 
 namespace actzip::models {
 
-/// A file beside `path` that takes its place when all is written and on the disk, and is removed otherwise. So `path`
-/// holds what it held before or all of the new, whenever the process dies, and also if the disk is full. What is no
-/// file, such as a pipe or /dev/null, keeps its place and is written to.
+/// Writes a new file next to `path` that replaces it once all is written and flushed to the disk. Removes the new file
+/// otherwise. So `path` holds its old content or all of the new, whenever the process dies, and even if the disk is
+/// full. Writes directly to anything that is not a regular file, such as a pipe or /dev/null.
 class Replacement {
  public:
-  /// Throws std::system_error if it cannot be made.
+  /// Throws std::system_error if the file cannot be created.
   explicit Replacement(std::string path);
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
   ~Replacement();
 
-  /// Adds bytes at the end. A failure is kept for finish(), since who calls may be in the middle of something that must
-  /// not be left half-way: torch's zip writer.
+  /// Appends bytes. Remembers a failure for finish() instead of throwing, because the caller may be in the middle of an
+  /// operation that must not be interrupted, such as torch's zip writer.
   void append(std::string_view bytes);
 
-  /// Puts it into its place. Throws std::system_error for whatever failed first.
+  /// Moves the file into place. Throws std::system_error for the first failure.
   void finish();
 
  private:
@@ -30,17 +30,18 @@ class Replacement {
   [[noreturn]] void fail() const;
 
   std::string path_, beside_;
-  bool is_replaced_ = true;  ///< a file, which another one can take the place of
-  std::string buffer_;       ///< archives are written in many small pieces
+  bool is_replaced_ = true;  ///< `path` is a regular file or new, so that it can be replaced
+  std::string buffer_;       ///< collects the many small pieces in which archives are written
   int file_ = -1;
   int error_ = 0;
   bool is_done_ = false;
 };
 
-/// Removes what a replacement of `path` left whose process was killed. Nobody else may be writing it.
+/// Removes the file that an unfinished Replacement of `path` left behind when its process was killed. Nobody else may
+/// be writing to it.
 void remove_partial_file(const std::string& path);
 
-/// All of a text as a file. Throws std::system_error.
+/// Replaces a file's content by `text`, atomically. Throws std::system_error.
 void replace_file(const std::string& path, std::string_view text);
 
 }  // namespace actzip::models

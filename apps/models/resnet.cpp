@@ -12,7 +12,7 @@ namespace {
 
 namespace nn = ::torch::nn;
 
-/// As torchvision does it. In the order of the modules, which is that of Python's.
+/// Initialises the weights as torchvision does, in the order of the modules, which is that of the Python model.
 void initialise(const nn::Module& model) {
   for (const auto& module : model.modules(/*include_self=*/false)) {
     if (auto* layer = module->as<nn::Conv2dImpl>()) {
@@ -33,7 +33,7 @@ struct Step {
 
 struct BlockShape {
   std::int64_t inputs, planes, stride;
-  std::int64_t width = 0;  ///< of a bottleneck; 0: two convolutions of 3 x 3
+  std::int64_t width = 0;  ///< of a bottleneck; 0: no bottleneck but two convolutions of 3 x 3
   std::int64_t expansion = 1;
 
   [[nodiscard]] std::int64_t outputs() const { return planes * expansion; }
@@ -44,7 +44,8 @@ struct BlockShape {
   }
 };
 
-/// A ReLU of its own after each norm: they have no weights, and a layer is one site of a report.
+/// A basic block or a bottleneck. Has a separate ReLU after each norm: ReLUs have no weights, and each layer is a site
+/// of its own in the report.
 class ResidualBlock : public nn::Module {
  public:
   explicit ResidualBlock(const BlockShape& shape) {
@@ -75,7 +76,7 @@ class ResidualBlock : public nn::Module {
   std::vector<ReLU> relus_;
 };
 
-/// The stages of a network, as torchvision names their blocks: layer1.0, layer1.1, ..., layer4.2.
+/// A stage of a network. Its blocks have torchvision's names: layer1.0, layer1.1, ..., layer4.2.
 struct StageShape {
   std::int64_t blocks, planes, width, stride;
 };
@@ -98,7 +99,7 @@ std::vector<nn::Sequential> add_stages(nn::Module& model, std::int64_t inputs, s
 
 struct ResNetShape {
   std::array<std::int64_t, 4> blocks;
-  std::int64_t width_factor;  ///< of a bottleneck against its planes; 0: no bottlenecks
+  std::int64_t width_factor;  ///< a bottleneck's width divided by its planes; 0: no bottlenecks
 };
 
 class ResNet : public Model {
@@ -138,7 +139,8 @@ class ResNet : public Model {
   Linear fc_{nullptr};
 };
 
-/// Norm and ReLU before each convolution. Where the shape changes, the way around begins after the first of them.
+/// A block with a norm and a ReLU before each convolution. If the shape changes, the shortcut begins after the first
+/// norm and ReLU.
 class PreactBlock : public nn::Module {
  public:
   explicit PreactBlock(const BlockShape& shape) : PreactBlock(shape, shape.steps(), false) {}
@@ -158,8 +160,8 @@ class PreactBlock : public nn::Module {
       const std::string number = std::to_string(convs_.size() + 1);
       norms_.push_back(register_module("bn" + number, BatchNorm2d(step.inputs)));
       relus_.push_back(register_module("relu" + number, relu()));
-      convs_.push_back(register_module(
-          "conv" + number, convolution(step.inputs, step.outputs, step.kernel, step.stride, step.bias)));
+      convs_.push_back(register_module("conv" + number,
+                                       convolution(step.inputs, step.outputs, step.kernel, step.stride, step.bias)));
     }
     if (shape.changes_shape()) {
       downsample_ = register_module("downsample", convolution(shape.inputs, shape.outputs(), 1, shape.stride));
@@ -167,15 +169,15 @@ class PreactBlock : public nn::Module {
   }
 
  private:
-  bool begins_at_input_;  ///< the way around, where the shape changes
+  bool begins_at_input_;  ///< whether a shortcut that changes the shape begins at the block's input
   std::vector<BatchNorm2d> norms_;
   std::vector<ReLU> relus_;
   std::vector<Conv2d> convs_;
   Conv2d downsample_{nullptr};
 };
 
-/// The bottleneck that DIVISION trains: its first convolution has the stride, its last one a bias, and the way around
-/// begins at the block's own input.
+/// The bottleneck of the network that DIVISION trains: its first convolution has the stride, its last one has a bias,
+/// and the shortcut begins at the block's input.
 class DivisionBlock : public PreactBlock {
  public:
   explicit DivisionBlock(const BlockShape& shape)
@@ -231,7 +233,7 @@ std::shared_ptr<Model> make_resnet(const ModelOptions& options) {
 }
 
 std::shared_ptr<Model> make_preact_resnet(const ModelOptions& options) {
-  // Depth 6 n + 2 without bottlenecks, 9 n + 2 with them.
+  // n blocks per stage make 6 n + 2 layers without bottlenecks and 9 n + 2 with them.
   if (options.name == "division-resnet164") return std::make_shared<PreactResNet<DivisionBlock>>(18, true, options);
   const bool is_deep = options.name == "preact-resnet164";
   return std::make_shared<PreactResNet<PreactBlock>>(is_deep ? 18 : 9, is_deep, options);

@@ -1,5 +1,5 @@
-// A GPT, an encoder of sentences and a vision transformer, made of one block. Names and order are those of the networks
-// in apps/bench/tasks.
+// A GPT, a sentence encoder and a vision transformer, all made of the same block. The names and order of their
+// parameters are those of the networks in apps/bench/tasks.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
@@ -16,7 +16,7 @@ namespace nn = ::torch::nn;
 
 LayerNorm layer_norm(std::int64_t width) { return LayerNorm(nn::LayerNormOptions({width})); }
 
-/// Attention and a feed-forward network, each after a norm and beside the residual stream.
+/// Attention and a feed-forward network, each with a norm before it and a residual connection around it.
 class TransformerBlock : public nn::Module {
  public:
   TransformerBlock(const ModelOptions& options, bool causal) : heads_(options.heads), causal_(causal) {
@@ -31,7 +31,8 @@ class TransformerBlock : public nn::Module {
     dropout2_ = register_module("dropout2", Dropout(options.dropout));
   }
 
-  /// `mask`: who may be looked at, to be broadcast to [batch, heads, length, length]; undefined: everyone.
+  /// `mask` is true for the positions that may be attended to and broadcasts to [batch, heads, length, length];
+  /// undefined: all positions.
   at::Tensor forward(const at::Tensor& input, const at::Tensor& mask) {
     const at::Tensor x = input + dropout1_(project_(attend(norm1_(input), mask)));
     return x + dropout2_(feed_forward_->forward(norm2_(x)));
@@ -54,10 +55,10 @@ class TransformerBlock : public nn::Module {
   Dropout dropout1_{nullptr}, dropout2_{nullptr};
 };
 
-/// What the three have in common: positions, blocks, a norm and a head.
+/// The parts that all three networks share: positions, blocks, a norm and a head.
 class Transformer : public Model {
  protected:
-  /// In the order in which Python makes them; `tokens` is how many positions there are.
+  /// Makes the parts in the same order as the Python models. `tokens` is the number of positions.
   void add_body(const ModelOptions& options, std::int64_t tokens, std::int64_t outputs, bool causal) {
     positions_ = register_parameter("positions", 0.02 * ::torch::randn({tokens, options.hidden}));
     dropout_ = register_module("dropout", Dropout(options.dropout));
@@ -82,7 +83,7 @@ class Transformer : public Model {
   Linear head_{nullptr};
 
  private:
-  /// As GPT-2 does it: small normal weights, no biases.
+  /// Initialises as GPT-2 does: small normal weights and zero biases.
   void initialise() {
     constexpr double kDeviation = 0.02;
     for (const auto& module : modules(/*include_self=*/false)) {
@@ -123,7 +124,8 @@ class Encoder : public Transformer {
     register_module("pooled_dropout", pooled_dropout_);
   }
 
-  /// The head sees the mean over the words that are there. Masked rather than multiplied: that saves one bit a word.
+  /// The head gets the mean over the words present. Uses masked_fill rather than a product, because it saves only one
+  /// bit per word for backward.
   at::Tensor forward(const at::Tensor& input, const at::Tensor& extra) override {
     const at::Tensor mask = extra.defined() ? extra : input != 0;
     const at::Tensor x = run_blocks(embedding_(input), mask.unsqueeze(1).unsqueeze(1));

@@ -23,7 +23,7 @@ namespace {
   throw Error(ErrorCode::invalid_weights, fmt::format("{}: {}", path, problem));
 }
 
-/// What torch.save() calls data.pkl. Without type tags: weights_only would not take them.
+/// Returns the content of data.pkl. Writes no type tags, because weights_only would not accept them.
 std::string pickled(const NamedTensors& tensors, std::vector<at::Tensor>& storages) {
   c10::Dict<std::string, at::Tensor> dict;
   for (const auto& [name, tensor] : tensors) dict.insert(name, tensor.detach().cpu().contiguous());
@@ -41,13 +41,14 @@ std::string pickled(const NamedTensors& tensors, std::vector<at::Tensor>& storag
 constexpr std::array kTypes = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
                                at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
 
-/// A file of torch.save(). Sizes that it gives are compared with that of the file before memory is asked for.
+/// A file written by torch.save(). Checks the sizes that it declares against the size of the file before allocating
+/// memory.
 class Archive {
  public:
   explicit Archive(const std::string& path) : reader_(path), bytes_left_(std::filesystem::file_size(path)) {}
 
   NamedTensors tensors() {
-    constexpr std::size_t kMostPickle = std::size_t{16} << 20U;  // ample for 50,000 tensors
+    constexpr std::size_t kMostPickle = std::size_t{16} << 20U;  // enough for 50,000 tensors
     if (reader_.hasRecord("byteorder") && text_of("byteorder") != "little") {
       throw std::runtime_error("its numbers are written greatest byte first");
     }
@@ -62,7 +63,7 @@ class Archive {
   }
 
  private:
-  /// The bytes of a record. torch.save() compresses nothing, so together they are no more than the file.
+  /// Reads a record. torch.save() does not compress, so all records together are no larger than the file.
   std::pair<at::DataPtr, std::size_t> bytes_of(const std::string& record) {
     const std::size_t bytes = reader_.getRecordSize(record);
     if (bytes > bytes_left_) throw std::runtime_error("its records are larger than the file");

@@ -1,4 +1,4 @@
-// Products in 16 bits.
+// Turns on torch's autocast for 16-bit products.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -7,7 +7,7 @@
 
 namespace actzip::train {
 
-/// While it lives, autocast is on for this device: "bf16" or "fp16"; nothing for "none".
+/// Turns autocast on for a device during its lifetime, with type "bf16" or "fp16". Does nothing for "none".
 class Autocast {
  public:
   Autocast(c10::DeviceType device, const std::string& type) : device_(device), is_on_(type != "none") {

@@ -26,13 +26,14 @@ at::Tensor as_tensor(const std::string& text) {
   return bytes;
 }
 
-/// None if the tensor is no run of bytes: with a stride of 0 it has more elements than its memory has bytes.
+/// Returns the text in a tensor of contiguous bytes, or nothing for other tensors: one with a stride of 0 has more
+/// elements than its memory has bytes.
 std::optional<std::string> as_text(const at::Tensor& bytes) {
   if (bytes.scalar_type() != at::kByte || bytes.dim() != 1 || !bytes.is_contiguous()) return std::nullopt;
   return std::string(static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel()));
 }
 
-/// All tensors under the names that they have in the file.
+/// Returns all tensors with their names in the file.
 NamedTensors all_tensors(const Checkpoint& checkpoint) {
   NamedTensors all;
   const auto add = [&](const char* prefix, const NamedTensors& tensors) {
@@ -57,11 +58,11 @@ std::string first_not_finite(const Checkpoint& checkpoint) {
   for (const auto& [name, tensor] : all_tensors(checkpoint)) {
     if (!tensor.is_floating_point() || tensor.numel() == 0) continue;
     names.push_back(name);
-    // The greatest of the absolute values is not finite if one of them is not.
+    // The largest absolute value is not finite if any value is not.
     largest.push_back(at::linalg_vector_norm(tensor, std::numeric_limits<double>::infinity()).to(at::kDouble));
   }
   if (names.empty()) return {};
-  const at::Tensor found = at::stack(largest).isfinite().logical_not().cpu();  // one wait for all of them
+  const at::Tensor found = at::stack(largest).isfinite().logical_not().cpu();  // waits once for all tensors
   const auto* const is_wrong = found.const_data_ptr<bool>();
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (is_wrong[i]) return names[i];

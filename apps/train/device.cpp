@@ -15,7 +15,7 @@ namespace actzip::train {
 
 namespace {
 
-/// Why CUDA does not work here; empty if it does.
+/// Returns why CUDA does not work here, or an empty string if it does.
 std::string cuda_problem() {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return "the torch that this program was built with has no CUDA library";

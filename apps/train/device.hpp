@@ -1,4 +1,4 @@
-// Where a run computes, and how much memory it takes there.
+// The device that a run computes on, and the memory it uses there.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,16 +9,17 @@
 
 namespace actzip::train {
 
-/// "auto", "cpu" or "cuda". Loads torch's CUDA library if there is one and it is asked for: the program itself is
-/// linked with the CPU's alone, so that one serves both. Throws WrongUsage if cuda does not work here.
+/// Chooses the device by "auto", "cpu" or "cuda". Loads torch's CUDA library unless the name is "cpu": the program
+/// itself is linked only with the CPU library, so that one program serves both. Throws WrongUsage for "cuda" if CUDA
+/// does not work here.
 c10::Device choose_device(const std::string& name);
 
-/// Waits until all that was asked of the device is done.
+/// Waits until the device has finished all work.
 void synchronize(c10::Device device);
 
 struct MemoryUse {
-  std::size_t now = 0;   ///< bytes: tensors on cuda; on the CPU the whole process
-  std::size_t peak = 0;  ///< the most so far
+  std::size_t now = 0;   ///< bytes of tensors on cuda, of the whole process on the CPU
+  std::size_t peak = 0;  ///< the maximum so far
 };
 MemoryUse memory_use(c10::Device device);
 

@@ -1,4 +1,4 @@
-// Nodes of one graph, all in every step.
+// The task of classifying the nodes of a graph; every step uses all nodes.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Images with a class each.
+// The task of classifying images.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ int size_of(const Options& options) {
   return static_cast<int>(augment_of(options) == "imagenet" ? kLarge : kSmall);
 }
 
-/// With `none`, training images are treated as those for validation, and both are scaled to a size that was asked for.
+/// With `none`, training images are prepared like validation images. Both are scaled to --input-size if it is given.
 data::ImageTransform transform_of(const Options& options, data::Split split) {
   const std::string augment = augment_of(options);
   if (augment == "imagenet") return data::imagenet_transform(split, size_of(options));
@@ -67,7 +67,7 @@ class ImageTask final : public Task {
     }
   }
 
-  /// By a few images, because reading all of them may take hours.
+  /// Samples a few images, because reading all of them may take hours.
   [[nodiscard]] std::string data_identity() const override {
     constexpr std::size_t kLookedAt = 16;
     std::uint32_t sum = 0;
@@ -76,7 +76,7 @@ class ImageTask final : public Task {
         const data::Example example = source_->read(source_->size() * i / kLookedAt, {});
         sum = data::checksum(example.image.rgb, data::checksum(std::vector{example.label}, sum));
       } catch (const data::DamagedRecord&) {
-        ++sum;  // the loader names it
+        ++sum;  // the loader reports it
       }
     }
     return fmt::format("{} images of {} classes, {:08x}", source_->size(), source_->classes(), sum);

@@ -1,11 +1,12 @@
-// Ctrl-C and termination: asked for between two steps. The second one ends the program at once.
+// Handles Ctrl-C and termination, which the trainer checks for between steps. A second signal of the same kind ends the
+// program at once.
 #pragma once
 
 namespace actzip::train {
 
 void watch_interrupts();
 
-/// The number of the signal that came; 0 if none has.
+/// Returns the number of the signal received, or 0.
 int interrupted_by() noexcept;
 
 }  // namespace actzip::train

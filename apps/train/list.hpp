@@ -1,11 +1,11 @@
-// What there is to choose from.
+// The output of --list.
 #pragma once
 
 #include <string>
 
 namespace actzip::train {
 
-/// Models, recipes and presets, as a table.
+/// Lists models, recipes and presets as a table.
 std::string list_text();
 
 }  // namespace actzip::train

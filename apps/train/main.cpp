@@ -1,4 +1,4 @@
-// The program `actzip-train`, which `actzip train` runs: a process of its own, so that `actzip` need not load torch.
+// The program `actzip-train`, which `actzip train` runs as a separate process, so that `actzip` need not load torch.
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
 
-/// torch's warnings, but for one that no user can do anything about.
+/// Passes torch's warnings on, except for one that users can do nothing about.
 class Warnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kClearLine = "\r\x1b[K";
 
-/// Whether a line is whole, and of a run's first `step` steps.
+/// Whether a line is complete, belongs to one of the first `step` steps and is not the summary.
 bool is_up_to(const std::string& line, std::int64_t step) {
   try {
     const auto json = data::parse_shallow_json(line);
@@ -33,7 +33,7 @@ bool is_up_to(const std::string& line, std::int64_t step) {
   }
 }
 
-/// The lines of a metrics file up to `step`; a last line that was cut off is dropped as well.
+/// Returns the lines of a metrics file up to `step`. Also drops a truncated last line.
 std::string lines_up_to(const std::string& path, std::int64_t step) {
   std::ifstream file(path);
   std::string kept;

@@ -1,4 +1,4 @@
-// What a run says while it goes on: JSON lines in a file, and lines for people on stderr.
+// The output of a run while it trains: JSON lines in a file, and lines for people on stderr.
 #pragma once
 
 #include <chrono>
@@ -10,20 +10,21 @@
 
 namespace actzip::train {
 
-/// One JSON object a line, each written at once.
+/// A file of JSON objects, one per line, each written immediately.
 class MetricsFile {
  public:
-  /// Writes nothing if `path` is empty. A resumed run keeps the lines up to its step and drops what an interrupted one
-  /// wrote after its checkpoint; the file as it was is there until that is done. Throws std::system_error.
+  /// Writes nothing if `path` is empty. A resumed run keeps the lines up to its step and drops those that the
+  /// interrupted run wrote after its checkpoint; the shortened file replaces the old one atomically. Throws
+  /// std::system_error.
   MetricsFile(const std::string& path, std::int64_t resumed_step);
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   ~MetricsFile();
 
-  /// Throws std::system_error if it cannot be written.
+  /// Appends a line. Throws std::system_error if it cannot be written.
   void write(const nlohmann::ordered_json& line);
 
-  /// Waits until all lines are on the disk, so that none is missing which a checkpoint counts. Throws
+  /// Waits until all lines are on the disk, so that a checkpoint never counts a line that is missing. Throws
   /// std::system_error.
   void flush_to_disk();
 
@@ -34,8 +35,8 @@ class MetricsFile {
   int file_ = -1;
 };
 
-/// One line that is updated on a terminal; elsewhere each is a line of its own. What cannot be shown is lost: no run
-/// ends because nobody can read along.
+/// Shows progress on stderr: one updating line on a terminal, separate lines elsewhere. Ignores write errors, so that
+/// no run ends because its output cannot be shown.
 class Console {
  public:
   Console();
@@ -43,12 +44,12 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// What may be overwritten by the next.
+  /// Shows a text that the next output may overwrite.
   void progress(std::string_view text);
-  /// Whether somebody who reads along would want to hear again: at first, then a second after the last time on a
-  /// terminal, half a minute elsewhere.
+  /// Whether it is time to show progress again: at the beginning, then one second after the last progress on a
+  /// terminal, and half a minute elsewhere.
   [[nodiscard]] bool is_progress_due() const;
-  /// What stays.
+  /// Shows a text that stays.
   void say(std::string_view text);
 
  private:
@@ -57,10 +58,10 @@ class Console {
   std::optional<std::chrono::steady_clock::time_point> last_progress_;
 };
 
-/// "[########--------]", this part of it full.
+/// Draws "[########--------]", filled to `part`, a number from 0 to 1.
 std::string bar(double part);
 
-/// 1.5 GiB, 320 MiB, 12 KiB.
+/// Formats a size: "1.50 GiB", "320.0 MiB", "12.0 KiB".
 std::string bytes_text(std::size_t bytes);
 
 }  // namespace actzip::train

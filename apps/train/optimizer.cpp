@@ -7,7 +7,7 @@ namespace actzip::train {
 
 namespace {
 
-// As torch's GradScaler has them.
+// The defaults of torch's GradScaler.
 constexpr double kFirstScale = 65536.0;
 constexpr double kGrowth = 2.0;
 constexpr double kBackoff = 0.5;

@@ -1,4 +1,4 @@
-// One step of SGD, Adam or AdamW for all parameters, by torch's fused kernels; a scaled loss for fp16.
+// Updates all parameters by SGD, Adam or AdamW with torch's fused kernels, with loss scaling for fp16.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,20 +13,21 @@ namespace actzip::train {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Nothing in a step waits for a device.
+/// An optimizer. No step waits for the device.
 class Optimizer {
  public:
-  /// Of these parameters, by name.
+  /// Optimises these named parameters.
   Optimizer(const Options& options, const NamedTensors& parameters);
 
-  /// What the loss is multiplied with before backward; undefined if it is not.
+  /// The factor by which the caller must multiply the loss before backward; undefined if the loss is not scaled.
   [[nodiscard]] const at::Tensor& loss_scale() const { return scale_; }
 
-  /// Clips, steps with this learning rate, and lets the gradients go. With a scaled loss, a step whose gradients are
-  /// not finite is left out, and the scale is halved.
+  /// Clips the gradients, makes a step with this learning rate, and releases the gradients. With a scaled loss, skips a
+  /// step whose gradients are not finite and halves the scale.
   void step(double rate);
 
-  /// All that a step depends on beside the parameters, by name; it shares memory with the optimizer.
+  /// Returns by name everything that a step depends on besides the parameters. The tensors share the optimizer's
+  /// memory.
   [[nodiscard]] NamedTensors state() const;
 
  private:
@@ -44,7 +45,7 @@ class Optimizer {
   std::vector<Group> groups_;
   at::Tensor scale_;
   at::Tensor growth_;      ///< steps since the scale changed
-  at::Tensor not_finite_;  ///< of this step's gradients; undefined without a scale
+  at::Tensor not_finite_;  ///< 1 if this step's gradients are not finite; undefined without a scale
 };
 
 }  // namespace actzip::train

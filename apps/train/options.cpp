@@ -14,7 +14,7 @@ namespace actzip::train {
 
 namespace {
 
-/// Options of these groups change no number that comes out.
+/// Options in these groups do not affect the numbers of a run.
 constexpr const char* kMachine = "Machine";
 constexpr const char* kFiles = "Files and output";
 
@@ -74,7 +74,7 @@ void add_compression(CLI::App& app, Options& o) {
   app.add_option("--keep", o.keep, "Who keeps: layers, a scope around the step, or both")
       ->check(CLI::IsMember({"layers", "scope", "both"}))
       ->group("Compression");
-  // For --help alone: expand() writes it as --preset.
+  // Only for --help: expand() rewrites it as --preset.
   app.add_option("--level", "A level of GACT (L2.2) or with its library's name (actnn:L3): short for --preset")
       ->group("Compression");
 }
@@ -158,7 +158,7 @@ void add_files(CLI::App& app, Options& o) {
   app.add_flag("--list", o.list, "Models, recipes and presets")->group(kFiles);
 }
 
-/// The arguments with the recipe's in front, and levels written as presets.
+/// Puts the recipe's options before the arguments and rewrites --level as --preset.
 std::vector<std::string> expand(const std::vector<std::string>& given) {
   std::vector<std::string> all;
   const auto value_of = [](std::span<const std::string> list, std::size_t i, std::string_view name) {
@@ -230,7 +230,7 @@ std::optional<Options> parse_options(const std::vector<std::string>& arguments) 
       "  actzip train --model gcn --data rings --level L2.2 --epochs 50 --optimizer adam --lr 0.01");
   try {
     std::vector<std::string> expanded = expand(arguments);
-    std::ranges::reverse(expanded);  // as CLI11 wants them
+    std::ranges::reverse(expanded);  // CLI11 expects them in reverse order
     app.parse(expanded);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw WrongUsage(error.what());
@@ -240,7 +240,7 @@ std::optional<Options> parse_options(const std::vector<std::string>& arguments) 
   check(o);
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_name();
-    // --data may have moved: what lies there is compared.
+    // --data may have moved: resume() compares its content instead.
     if (option->get_group() == kMachine || option->get_group() == kFiles || name == "--data" || name == "--recipe" ||
         name == "--help" || name == "--level") {
       continue;

@@ -1,4 +1,4 @@
-// What a run is asked for, as typed. Recipes are the same options, written down.
+// The options of a run, as typed. A recipe is a stored list of the same options.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct Options {
   std::string model;
   std::string data;
 
-  // The network; 0 and -1 stand for the model's own default.
-  std::int64_t input_size = 0;  ///< of images; 0: 32, or 224 with the transforms of ImageNet
-  std::int64_t classes = 0;     ///< 0: those of the data
+  // The network. 0 and -1 mean the model's default.
+  std::int64_t input_size = 0;  ///< of images; 0: 32, or 224 with ImageNet's transforms
+  std::int64_t classes = 0;     ///< 0: as many as the data has
   std::int64_t hidden = 0;
   std::int64_t layers = 0;
   std::int64_t heads = 0;
@@ -28,7 +28,7 @@ struct Options {
   double input_dropout = 0;
   bool norm = false;
 
-  // What is kept between forward and backward.
+  // Compression of what is held between forward and backward.
   std::string preset = "default";  ///< "none": plain training
   std::optional<double> bits;
   std::string adapt;
@@ -37,9 +37,9 @@ struct Options {
   std::string offload;
   std::string keep = "both";  ///< layers, scope or both
 
-  // How it is trained.
+  // Training.
   std::int64_t epochs = 10;
-  std::int64_t steps = 0;  ///< in place of epochs
+  std::int64_t steps = 0;  ///< replaces epochs unless 0
   std::int64_t batch = 128;
   std::int64_t accumulate = 1;
   std::string optimizer = "sgd";
@@ -58,7 +58,7 @@ struct Options {
   std::int64_t patience = 0;
   std::uint64_t seed = 0;
 
-  // Where and with what.
+  // The machine.
   std::string device = "auto";
   bool channels_last = true;
   int workers = 2;
@@ -67,7 +67,7 @@ struct Options {
   // Files and output.
   std::string output;
   bool resume = false;
-  std::int64_t checkpoint_every = 0;  ///< steps; 0: after each epoch
+  std::int64_t checkpoint_every = 0;  ///< in steps; 0: after each epoch
   std::int64_t stop_after = 0;
   std::string weights;
   std::string save_weights;
@@ -75,19 +75,20 @@ struct Options {
   std::string metrics;
   std::string report;
   std::int64_t log_every = 50;
-  std::int64_t evaluate_every = 1;  ///< epochs
+  std::int64_t evaluate_every = 1;  ///< in epochs
   bool evaluate = false;
   bool list = false;
 
-  /// The options that decide which numbers come out, with their values as text: what a resumed run must have in common
-  /// with its checkpoint.
+  /// The options that affect the numbers of a run, with their values as text. A resumed run must have the same ones as
+  /// its checkpoint.
   std::vector<std::pair<std::string, std::string>> numbers;
 };
 
-/// Reads a command line, a recipe's options first. None if it was answered (--help). Throws WrongUsage.
+/// Reads a command line, with a recipe's options before it. Returns nothing if it was answered (--help). Throws
+/// WrongUsage.
 std::optional<Options> parse_options(const std::vector<std::string>& arguments);
 
-/// What was given and what is allowed.
+/// The command line is wrong. The message says what was given and what is allowed.
 class WrongUsage : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

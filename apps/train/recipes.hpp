@@ -1,4 +1,4 @@
-// Trainings that are known to work, as the options one would type.
+// Recipes: the options of trainings that are known to work.
 #pragma once
 
 #include <span>
@@ -8,13 +8,13 @@ namespace actzip::train {
 
 struct Recipe {
   std::string_view name;
-  std::string_view options;      ///< separated by blanks; what is typed beside the recipe takes their place
-  std::string_view description;  ///< the data it wants, and where it ends
+  std::string_view options;      ///< separated by blanks; options typed beside the recipe override them
+  std::string_view description;  ///< the data it needs, and the result it reaches
 };
 
 std::span<const Recipe> recipes();
 
-/// Throws WrongUsage naming those there are.
+/// Returns the recipe of this name. Throws WrongUsage that lists all names if there is none.
 const Recipe& find_recipe(std::string_view name);
 
 }  // namespace actzip::train

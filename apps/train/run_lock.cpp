@@ -18,7 +18,7 @@ namespace actzip::train {
 
 namespace {
 
-/// "process 4711 on somewhere"
+/// Returns "process 4711 on somewhere".
 std::string this_process() {
   std::array<char, HOST_NAME_MAX + 1> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
@@ -38,7 +38,7 @@ RunLock::RunLock(const std::string& folder) : path_((std::filesystem::path(folde
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) throw std::system_error(errno, std::generic_category(), path_);
   if (::flock(file_, LOCK_EX | LOCK_NB) == 0) {
-    // For people alone, so that it does not matter if the disk is full.
+    // Only for people to read, so a failure such as a full disk does not matter.
     const std::string line = this_process() + "\n";
     if (::ftruncate(file_, 0) == 0) (void)!::pwrite(file_, line.data(), line.size(), 0);
     return;

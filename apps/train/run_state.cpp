@@ -16,9 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 2;
-constexpr std::int64_t kMost = std::int64_t{1} << 53;  ///< that no counting from here on overflows
+constexpr std::int64_t kMost = std::int64_t{1} << 53;  ///< limit that keeps later counting from overflowing
 
-/// Members of a state that was read, each checked; messages name the file.
+/// Reads and checks the members of a state. Error messages name the file.
 class Members {
  public:
   Members(const Json& state, const std::string& path) : state_(state), path_(path) {}
@@ -41,7 +41,7 @@ class Members {
     return value.get<std::int64_t>();
   }
 
-  /// What is not a number yet is null in JSON.
+  /// JSON has null for values that are NaN.
   [[nodiscard]] double number_or_nan(const char* name) const {
     const Json& value = at(name);
     return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();

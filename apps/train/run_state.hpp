@@ -1,4 +1,4 @@
-// The figures of a run, which a checkpoint holds as text beside its tensors. No torch.
+// The figures of a run, which a checkpoint stores as text beside its tensors. Does not use torch.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace actzip::train {
 
 struct Progress {
   std::int64_t step = 0;
-  std::int64_t logged_step = 0;                            ///< of the last line
-  double best = std::numeric_limits<double>::quiet_NaN();  ///< of the evaluation with the best choice()
+  std::int64_t logged_step = 0;                            ///< step of the last logged line
+  double best = std::numeric_limits<double>::quiet_NaN();  ///< value of the evaluation with the best choice()
   double best_choice = std::numeric_limits<double>::quiet_NaN();
   double last = std::numeric_limits<double>::quiet_NaN();
   std::int64_t evaluations_since_best = 0;
-  double seconds = 0;         ///< of training alone
-  std::int64_t examples = 0;  ///< trained with
+  double seconds = 0;         ///< spent on training alone
+  std::int64_t examples = 0;  ///< number trained with
 };
 
 struct RunState {
@@ -26,11 +26,11 @@ struct RunState {
   std::string session;  ///< Session::save_state(); empty without one
 };
 
-/// JSON, with the options that decide which numbers come out.
+/// Returns the state as JSON, with the options that affect the numbers of a run (Options::numbers).
 std::string text_of(const RunState& state, const Options& options);
 
-/// The same from its text; messages name `path`. Throws WrongUsage if it is of a run with other options,
-/// std::runtime_error if it is no such text.
+/// Parses what text_of() returns. Throws WrongUsage if it is from a run with other options, and std::runtime_error if
+/// it is not such a text. Messages name `path`.
 RunState parse_run_state(const std::string& text, const Options& options, const std::string& path);
 
 }  // namespace actzip::train

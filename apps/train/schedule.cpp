@@ -13,7 +13,7 @@ constexpr double kCycleEnd = kCycleStart / 1e4;
 constexpr double kCycleWarmUp = 0.3;
 const std::vector<double> kMilestones = {0.5, 0.75};
 
-/// From `from` to `to` along half a cosine; `part` from 0 to 1.
+/// Interpolates from `from` to `to` along half a cosine, for `part` from 0 to 1.
 double half_cosine(double from, double to, double part) {
   return to + (from - to) * (0.5 + 0.5 * std::cos(std::numbers::pi * std::clamp(part, 0.0, 1.0)));
 }

@@ -1,4 +1,4 @@
-// The learning rate over a training.
+// Learning rate schedules.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@ namespace actzip::train {
 
 struct Schedule {
   std::string kind = "cosine";          ///< constant, cosine, cosine-by-epoch, one-cycle, step
-  double warm_up = -1;                  ///< part of all steps in which the rate rises; -1: 0, or 0.3 for one-cycle
-  std::vector<double> milestones = {};  ///< of `step`: parts of all steps; none: 0.5 and 0.75
-  double factor = 0.1;                  ///< of `step`, at each milestone
+  double warm_up = -1;                  ///< share of all steps in which the rate rises; -1: 0, or 0.3 for one-cycle
+  std::vector<double> milestones = {};  ///< for `step`: shares of all steps; empty: 0.5 and 0.75
+  double factor = 0.1;                  ///< for `step`: applied at each milestone
 };
 
-/// What the learning rate is multiplied with in this step of so many, of which an epoch has `steps_of_epoch`.
+/// Returns the factor of the learning rate in a step of `steps`, with `steps_of_epoch` in each epoch:
 ///   constant         1
-///   cosine           a straight line up during the warm-up, then half a cosine to 0
-///   cosine-by-epoch  the same, changing only where an epoch begins
+///   cosine           half a cosine from 1 to 0
+///   cosine-by-epoch  likewise, but changes only at the start of an epoch
 ///   one-cycle        half a cosine from 1/25 up to 1, then half a cosine down to 1/250,000
 ///   step             1, times `factor` after each milestone
 /// With a warm-up, all but one-cycle begin with a straight line that reaches 1 at its end.

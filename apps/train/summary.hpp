@@ -1,4 +1,4 @@
-// What a run says at its end. No torch.
+// The summary at the end of a run. Does not use torch.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,22 @@
 
 namespace actzip::train {
 
-/// What is known at the end, beside Progress and Report.
+/// Facts for the summary that are not in Progress or Report.
 struct Summary {
   std::string metric;
-  int digits = 0;                        ///< of the metric, behind the point
-  bool is_chosen_on_validation = false;  ///< the best is
-  std::string unit;                      ///< of examples
+  int digits = 0;                        ///< of the metric, after the decimal point
+  bool is_chosen_on_validation = false;  ///< whether validation decides which epoch is best
+  std::string unit;                      ///< of the examples: "images"
   std::string device;
   std::size_t peak_bytes = 0;
-  std::size_t skipped = 0;  ///< records
+  std::size_t skipped = 0;  ///< number of records left out
 };
 
-/// A few lines for people.
+/// Returns a few lines for people.
 std::string summary_text(const Options& options, const Progress& progress, const Report& report,
                          const Summary& summary);
 
-/// The last line of the metrics.
+/// Returns the last line of the metrics file.
 nlohmann::ordered_json summary_line(const Progress& progress, const Report& report, const Summary& summary);
 
 }  // namespace actzip::train

@@ -1,4 +1,4 @@
-// What is learned: a data set cut into batches, a loss, and what is measured in the end.
+// Tasks: a data set cut into batches, a loss, and a metric.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,18 +16,18 @@
 
 namespace actzip::train {
 
-/// What the network is given for one forward, on its device.
+/// The inputs of one forward pass, on the network's device.
 struct Batch {
   at::Tensor input;
   at::Tensor target;
-  at::Tensor extra;  ///< as Model::forward() takes it
+  at::Tensor extra;  ///< see Model::forward()
   std::int64_t examples = 0;
 };
 
-/// The metric of a network as it is.
+/// The result of evaluating a network.
 struct Evaluation {
   double value = 0.0;
-  /// On examples that are set apart to choose by, if the data has such: the best epoch is then the best of these.
+  /// The metric on validation examples, if the data has separate ones. It then decides which epoch is the best.
   std::optional<double> validation = {};
 
   [[nodiscard]] double choice() const { return validation.value_or(value); }
@@ -39,8 +39,8 @@ struct Metric {
   int digits = 2;
 };
 
-/// The batches of a seed are the same whatever the device and the number of workers; nothing is drawn from torch's
-/// generator but dropout.
+/// What a run learns. The batches depend on the seed, but not on the device or the number of workers: nothing but
+/// dropout draws from torch's generator.
 class Task {
  public:
   Task() = default;
@@ -48,28 +48,29 @@ class Task {
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  /// Tells this data from other data, wherever it lies.
+  /// A text that identifies the data, wherever it is stored.
   [[nodiscard]] virtual std::string data_identity() const = 0;
-  /// The network for this data, by the options of the run.
+  /// The options of the network for this data and the options of the run.
   [[nodiscard]] virtual models::ModelOptions model_options() const = 0;
-  /// Of one epoch.
+  /// The number of batches per epoch.
   [[nodiscard]] virtual std::int64_t batches() const = 0;
-  /// What is counted for the speed: "images".
+  /// The unit of the examples that the speed counts: "images".
   [[nodiscard]] virtual std::string_view unit() const = 0;
   [[nodiscard]] virtual Metric metric() const = 0;
 
   virtual void begin_epoch(std::int64_t epoch, std::int64_t first_batch) = 0;
-  /// The next of the epoch. Requires that there is one.
+  /// Returns the epoch's next batch. Requires that there is one.
   virtual Batch next() = 0;
-  /// The mean over the batch, in f32.
+  /// Returns the mean loss over the batch, in f32.
   [[nodiscard]] virtual at::Tensor loss(models::Model& model, const Batch& batch) const = 0;
-  /// The metric on what was not trained with. The model is in evaluation mode, and no graph is made.
+  /// Computes the metric on data not used for training. Requires the model to be in evaluation mode and gradients to be
+  /// off.
   [[nodiscard]] virtual Evaluation evaluate(models::Model& model) = 0;
-  /// Records that could not be used, by name.
+  /// Names of the records that could not be used.
   [[nodiscard]] virtual std::vector<std::string> skipped() const { return {}; }
 };
 
-/// The task of the kind that the model is for. Throws DataError, Error or WrongUsage.
+/// Makes the task for the model's kind. Throws DataError, Error or WrongUsage.
 std::unique_ptr<Task> make_task(const Options& options, c10::Device device);
 
 std::unique_ptr<Task> make_image_task(const Options& options, c10::Device device);
@@ -77,16 +78,16 @@ std::unique_ptr<Task> make_text_task(const Options& options, c10::Device device)
 std::unique_ptr<Task> make_sentence_task(const Options& options, c10::Device device);
 std::unique_ptr<Task> make_graph_task(const Options& options, c10::Device device);
 
-/// What all tasks have of a model's options.
+/// Returns the model options that all tasks set alike.
 models::ModelOptions common_model_options(const Options& options);
 
-/// A tensor of these numbers, on the device.
+/// Copies numbers into a tensor on the device.
 at::Tensor to_device(const std::vector<std::int64_t>& numbers, c10::Device device);
 
-/// Cross-entropy in f32.
+/// Returns the mean cross-entropy, computed in f32.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, double label_smoothing);
 
-/// How many of the logits' rows are highest where the target says.
+/// Returns the number of rows whose largest logit is at the target.
 std::int64_t count_correct(const at::Tensor& logits, const at::Tensor& target);
 
 }  // namespace actzip::train

@@ -1,4 +1,4 @@
-// The next character of a text, and the class of a sentence.
+// The tasks of predicting the next character of a text and of classifying sentences.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -19,9 +19,9 @@ namespace {
 constexpr std::int64_t kTextLength = 256;
 constexpr std::int64_t kSentenceLength = 64;
 constexpr std::int64_t kValidationBatch = 64;
-constexpr std::size_t kPool = 32;  // batches of sentences are cut from this many times their size, sorted by length
+constexpr std::size_t kPool = 32;  // batches of sentences are cut from pools of this many batches, sorted by length
 
-/// Windows at random places. An epoch is as many as lie side by side in the text.
+/// Trains on windows at random places of a text. An epoch has as many windows as fit into the text side by side.
 class TextTask final : public Task {
  public:
   TextTask(const Options& options, c10::Device device)
@@ -34,7 +34,7 @@ class TextTask final : public Task {
       throw data::DataError(fmt::format("{}: {} characters (allowed: more than {}, for windows of {} in a tenth of it)",
                                         options.data, text_.tokens.size(), 10 * length_, length_));
     }
-    constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();  // places that are drawn
+    constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();  // the range of drawn places
     if (text_.tokens.size() > kMost) {
       throw data::DataError(fmt::format("{}: {} characters (allowed: {})", options.data, text_.tokens.size(), kMost));
     }
@@ -76,7 +76,7 @@ class TextTask final : public Task {
     return cross_entropy(model.forward(batch.input).flatten(0, 1), batch.target.flatten(), options_.label_smoothing);
   }
 
-  /// The loss in nats, over windows side by side.
+  /// Returns the loss in nats over adjacent windows.
   [[nodiscard]] Evaluation evaluate(models::Model& model) override {
     const auto first = static_cast<std::int64_t>(text_.validation_begin);
     const auto last = static_cast<std::int64_t>(text_.tokens.size()) - length_;
@@ -106,7 +106,7 @@ class TextTask final : public Task {
   std::int64_t next_ = 0;
 };
 
-/// Batches of similar length, padded to their longest.
+/// Makes batches of sentences of similar length, padded to the longest of the batch.
 class SentenceTask final : public Task {
  public:
   SentenceTask(const Options& options, c10::Device device)
@@ -178,7 +178,7 @@ class SentenceTask final : public Task {
   }
 
  private:
-  /// Pools at random, sorted by length inside; then the batches at random.
+  /// Shuffles the sentences, sorts each pool by length and cuts it into batches, then shuffles the batches.
   [[nodiscard]] std::vector<std::size_t> order_of(std::uint64_t epoch) const {
     const auto batch = static_cast<std::size_t>(options_.batch);
     std::vector<std::size_t> rows = data::epoch_order(all_.train.labels.size(), options_.seed, 2 * epoch);

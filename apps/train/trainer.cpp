@@ -69,7 +69,7 @@ class Trainer {
   void step();
   at::Tensor forward(const Batch& batch);
   void record(const Batch& batch);
-  /// Lines, evaluation and checkpoint, where they are due after a step; false if training is to end.
+  /// Logs, evaluates and saves a checkpoint as due after a step. Returns false if training should end.
   bool after_step();
   bool log();
   void evaluate();
@@ -94,12 +94,12 @@ class Trainer {
   std::int64_t steps_of_epoch_ = 1;
   std::int64_t steps_ = 1;
   std::int64_t stop_at_ = 0;
-  std::optional<RunLock> lock_;             ///< of --output
-  std::string data_identity_;               ///< if there are checkpoints
+  std::optional<RunLock> lock_;             ///< on --output
+  std::string data_identity_;               ///< set with --output only
   std::optional<std::int64_t> saved_step_;  ///< of the checkpoint in --output
   Progress progress_;
-  Evaluation last_;      ///< of this process
-  at::Tensor loss_sum_;  ///< since the last line
+  Evaluation last_;      ///< last one in this process
+  at::Tensor loss_sum_;  ///< since the last logged line
   Clock::time_point began_;
   double logged_seconds_ = 0;
   std::int64_t logged_examples_ = 0;
@@ -119,7 +119,7 @@ void to_channels_last(models::Model& model) {
 
 Trainer::Trainer(const Options& options) : options_(options), device_(choose_device(options.device)) {
   if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
-  session_ = make_session(options);  // a wrong preset is told before anything is loaded
+  session_ = make_session(options);  // reports a wrong preset before loading anything
   task_ = make_task(options, device_);
   at::manual_seed(options.seed);
   model_ = models::make_model(task_->model_options());
@@ -141,7 +141,7 @@ Trainer::Trainer(const Options& options) : options_(options), device_(choose_dev
   steps_ = options.steps > 0 ? options.steps : options.epochs * steps_of_epoch_;
 }
 
-/// What a run needs and an evaluation does not.
+/// Sets up what only a training needs.
 void Trainer::begin() {
   NamedTensors parameters;
   for (const auto& item : model_->named_parameters()) parameters.emplace_back(item.key(), item.value());
@@ -161,7 +161,7 @@ void Trainer::begin() {
   logged_examples_ = progress_.examples;
 }
 
-/// The folder is this run's from here on.
+/// Takes over the output folder for this run.
 void Trainer::take_output() {
   std::filesystem::create_directories(options_.output);
   lock_.emplace(options_.output);
@@ -169,7 +169,7 @@ void Trainer::take_output() {
     console_.say(lock_->problem() + "; let no other run write there");
   } else {
     for (const char* name : {"checkpoint.pt", "metrics.jsonl", "report.json", "weights.pt"}) {
-      models::remove_partial_file(in_output(options_, "", name));  // of a run that was killed
+      models::remove_partial_file(in_output(options_, "", name));  // left by a killed run
     }
   }
   data_identity_ = task_->data_identity();
@@ -179,7 +179,7 @@ void Trainer::take_output() {
   }
 }
 
-/// Random generators last: all that was made before has drawn from them.
+/// Restores the random generators last, because making everything else draws from them.
 void Trainer::resume() {
   const std::string path = checkpoint_path(options_.output);
   const Checkpoint saved = read_checkpoint(options_.output, options_);
@@ -259,10 +259,10 @@ std::string Trainer::place_text() const {
       (progress_.step - 1) / steps_of_epoch_ + 1, (steps_ - 1) / steps_of_epoch_ + 1, progress_.step, steps_);
 }
 
-/// False if the loss is not finite.
+/// Logs a line of metrics. Returns false if the loss is not finite.
 bool Trainer::log() {
   const auto steps = static_cast<double>(progress_.step - progress_.logged_step);
-  const double loss = loss_sum_.item<double>() / steps;  // waits for the device, so that the time is right
+  const double loss = loss_sum_.item<double>() / steps;  // waits for the device, so the time is right
   const double seconds = progress_.seconds + std::chrono::duration<double>(Clock::now() - began_).count();
   const double speed = static_cast<double>(progress_.examples - logged_examples_) / (seconds - logged_seconds_);
   if (session_) report_ = session_->report();
@@ -302,7 +302,7 @@ void Trainer::evaluate() {
   progress_.best_choice = choice;
 }
 
-/// A checkpoint without its state.
+/// Returns a checkpoint that has only its tensors.
 Checkpoint Trainer::tensors() const {
   return {.state = {}, .model = models::state_of(*model_), .optimizer = optimizer_->state(), .others = others()};
 }
@@ -331,7 +331,7 @@ bool Trainer::after_step() {
   if (is_due(options_.log_every) || is_last) {
     if (!log()) fail_as_not_finite("the loss");
   } else if (console_.is_progress_due()) {
-    console_.progress(place_text());  // without the loss: that would wait for the device
+    console_.progress(place_text());  // without the loss, which would wait for the device
   }
   const bool ends_epoch = is_due(steps_of_epoch_);
   const bool evaluates = is_last || (ends_epoch && epoch() % options_.evaluate_every == 0);
@@ -380,18 +380,18 @@ int Trainer::run() {
   return is_done ? kDone : 128 + signal;
 }
 
-/// Before the last checkpoint: from that on there is no step left that could be reported.
+/// Runs before the last checkpoint: a run resumed from that one makes no step that it could report.
 void Trainer::write_report() {
   has_report_ = true;
   if (!session_) return;
   report_ = session_->report();
   const std::string path = in_output(options_, options_.report, "report.json");
-  // A run that was resumed at its end made no step: the report that is there says more.
+  // A run resumed at its end has made no step: an existing report says more.
   const bool says_more = !report_.sites.empty() || !std::filesystem::exists(path);
   if (!path.empty() && says_more) models::replace_file(path, report_.to_json() + "\n");
 }
 
-/// The files of the end, and what is to be said.
+/// Writes the final files and messages.
 void Trainer::finish(bool is_done) {
   for (const std::string& record : task_->skipped()) console_.say(fmt::format("left out: {}", record));
   if (!options_.save_batches.empty()) models::write_tensors(options_.save_batches, batches_);

@@ -1,15 +1,15 @@
-// A training from its first step, or from a checkpoint, to its last.
+// Runs a training to its last step, from the beginning or from a checkpoint.
 #pragma once
 
 #include "options.hpp"
 
 namespace actzip::train {
 
-/// Exit codes, beside 1 for failures and 2 for wrong usage; an interrupted run gives 128 + the signal.
+/// Exit codes besides 1 for failures and 2 for wrong usage. An interrupted run returns 128 plus the signal's number.
 inline constexpr int kDone = 0;
 inline constexpr int kNotFinite = 3;
 
-/// Trains, or evaluates, as the options ask. Gives the exit code. Throws what its parts throw.
+/// Trains or evaluates, according to the options, and returns the exit code. Throws the exceptions of its parts.
 int train(const Options& options);
 
 }  // namespace actzip::train

@@ -1,4 +1,4 @@
-// A tensor of 1,024 x 1,024 floats becomes 2 bits an element and comes back.
+// Encodes a tensor of 1,024 x 1,024 floats with 2 bits per element and decodes it again.
 #include <actzip/actzip.hpp>
 #include <cmath>
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace {
 
-// Encoded buffers start at a multiple of 16.
+// Encoded buffers must be aligned to 16 bytes.
 struct alignas(16) Block {
   std::byte bytes[16];
 };

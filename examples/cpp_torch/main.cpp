@@ -1,4 +1,5 @@
-// One step of a small network with what autograd saves in 2 bits, and the same step without.
+// Compares a small network's gradient with and without compressing what autograd saves. The session has the default
+// preset.
 #include <torch/torch.h>
 
 #include <actzip/torch.hpp>

@@ -4,9 +4,8 @@
 //   actzip_conformance --backend avx2 cases.json    runs the cases
 //
 // The manifest names two files, "input" and "output", and lists "cases": {op: encode|decode, spec, dtype, elems,
-// segments, seed, in: [offset, bytes]}, and for segments with bits of their own total_bits and bits, a list. Results
-// are written one behind the other, in the order of the cases; an encode that has a workspace writes that too, behind
-// its bytes.
+// segments, seed, in: [offset, bytes]}, plus total_bits and bits, a list, for segments with their own bits. Writes the
+// results consecutively, in the order of the cases. An encode with a workspace writes that, too, after its bytes.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

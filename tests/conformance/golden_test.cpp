@@ -1,5 +1,5 @@
-// Every backend writes and reads the bytes of tests/golden: equal byte for byte, `rotated` within the tolerance of
-// format.md, section 7.
+// Every backend must write and read the bytes of tests/golden, equal byte for byte, or for `rotated` within the
+// tolerance of format.md, section 7.
 #include <gtest/gtest.h>
 
 #include <algorithm>

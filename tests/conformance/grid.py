@@ -1,4 +1,4 @@
-"""The grid of conformance cases: what is encoded, from which data, in which segments, and decoded to which types."""
+"""The grid of conformance cases: the specs, data and segments to encode, and the types to decode to."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What format.md, section 7, allows two implementations of `rotated` to differ in."""
+"""The differences that format.md, section 7, allows between two implementations of `rotated`."""
 
 import actzip_reference as ref
 import numpy as np
@@ -21,13 +21,13 @@ SMALLEST_STEP = {"f32": 2.0**-149, "bf16": 2.0**-133, "f16": 2.0**-24}
 
 
 def check_encoding(spec, x, dtype, data, wanted, seed, segments, backends):
-    """Asserts that `data`, which `backends` wrote, is a valid encoding of x: statistics right up to rounding, codes right
-    but near a cut.
+    """Asserts that `data`, written by `backends`, is a valid encoding of x: its statistics may differ by rounding, and
+    its codes only near a cut.
 
-    `wanted` is what the reference encodes.
+    `wanted` is the reference's encoding.
 
-    Coefficients are computed with the means that `data` holds, because a mean on the edge between two bf16 numbers may
-    fall to either side and moves every coefficient.
+    Computes coefficients with the means in `data`, because a mean on the edge between two bf16 numbers may be rounded
+    to either side, which moves every coefficient.
     """
     spec, wide, close = ref.parse(spec), ref.widen(x, dtype), encode_tolerance(dtype, backends)
     at = ref.Layout(spec, dtype, x.size, segments)
@@ -96,7 +96,8 @@ def check_codes(y, codes, bits, close):
     wrong = codes != m + 2 ** (bits - 1) * np.signbit(y)
     if wrong.any():
         edges = np.concatenate([[0.0], ref.CUTS[bits]])
-        far = (np.abs(size[..., None] - edges * sigma[..., None]) > close * np.maximum(size, sigma)[..., None]).all(axis=-1)
+        far = (np.abs(size[..., None] - edges * sigma[..., None]) > close * np.maximum(size, sigma)[..., None]).all(
+            axis=-1)
         assert not (wrong & far).any(), "a code away from every cut"
 
 

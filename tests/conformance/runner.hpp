@@ -1,5 +1,5 @@
-// One encode or decode from host bytes to host bytes on a named backend: what the golden test and the conformance tool
-// share. Only the public API is used.
+// Encodes or decodes host bytes on a named backend, for the golden test and the conformance tool. Uses only the public
+// API.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@
 
 namespace actzip::testing {
 
-/// Those of base, avx2, avx512 and cuda that this build has and this machine can run.
+/// Returns the backends, out of base, avx2, avx512 and cuda, that this build has and this machine can run.
 std::vector<std::string> available_backends();
 
-/// Chooses the CPU level where `name` is one, and says which device to use. Throws Error(backend_unavailable).
+/// Activates the CPU level if `name` is one, and returns the device to use. Throws Error(backend_unavailable).
 Device use_backend(std::string_view name);
 
-/// What both directions need to know.
+/// The parameters that encoding and decoding share.
 struct Case {
   CodecSpec spec;
-  DType dtype = DType::f32;  ///< of the elements given, or wanted
+  DType dtype = DType::f32;  ///< of the elements to encode, or of the decoded ones
   std::int64_t elems = 0;
   Segments segments;
   Seed seed{0};
-  Bytes segment_bits;  ///< what encoding is given, if segments have bits of their own
+  Bytes segment_bits;  ///< the table for encoding if segments have their own bits
 };
 
-/// A case as the manifests of the golden files and of the conformance tool have it; `dtype` is the key of the type.
+/// Reads a case from a manifest of the golden files or the conformance tool. `dtype` is the key of its type.
 Case read_case(const nlohmann::json& entry, const char* dtype);
 
 struct Encoded {
   Bytes bytes;
-  Bytes workspace;  ///< as the call left it; zeros before
+  Bytes workspace;  ///< after the call; zeros before it
 };
 
 Encoded encode_on(Device device, const Case& test, std::span<const std::byte> elements);

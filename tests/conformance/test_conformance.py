@@ -1,7 +1,8 @@
-"""One format: what any of {CPU base, AVX2, AVX-512, CUDA, NumPy} encodes, all of them decode, to the same values.
+"""All of {CPU base, AVX2, AVX-512, CUDA, NumPy} decode what any of them encodes, to the same values.
 
-Byte for byte for all codecs but `rotated`, which keeps the tolerance of format.md, section 7. The C++ backends run in
-tests/conformance/conformance_tool.cpp: ACTZIP_CONFORMANCE_TOOL names it, else build/bin/actzip_conformance is taken.
+Encodings agree byte for byte, except those of `rotated`, which keep the tolerance of format.md, section 7. The C++
+backends run in tests/conformance/conformance_tool.cpp: the program that ACTZIP_CONFORMANCE_TOOL names, or
+build/bin/actzip_conformance by default.
 """
 
 import json

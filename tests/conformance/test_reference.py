@@ -1,4 +1,4 @@
-"""The reference itself: errors on Gaussian data, no bias, memory order, sizes."""
+"""Tests of the reference itself: errors on Gaussian data, absence of bias, memory order, sizes."""
 
 import actzip_reference as ref
 import numpy as np

@@ -1,4 +1,4 @@
-"""The rules that conformance of `rotated` is judged by notice what they must notice."""
+"""The conformance rules for `rotated` detect the violations that they must detect."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-// Data sets that a test makes up.
+// Generates data sets for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace actzip::test {
 
-/// A folder that is gone at the end.
+/// A temporary folder, removed by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -25,7 +25,7 @@ class TemporaryFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::string string() const { return path_.string(); }
 
-  /// Makes folders as needed.
+  /// Writes a file. Creates folders as needed.
   std::filesystem::path write(const std::string& name, std::string_view content) const;
   std::filesystem::path write(const std::string& name, const std::vector<std::uint8_t>& content) const;
 
@@ -33,28 +33,29 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// All bytes of a file.
+/// Returns all bytes of a file.
 std::string content_of(const std::filesystem::path& path);
 
-/// Smooth, so that a JPEG keeps it well; another for another number.
+/// Makes a smooth image, which JPEG preserves well. Each `number` gives another image.
 data::Image smooth_image(int height, int width, int number = 0);
 
-/// Nothing like smooth: every pixel another one, so that a pixel that is moved or interpolated shows.
+/// Makes an image in which all pixels differ, so that moved or interpolated pixels are noticed.
 data::Image noisy_image(int height, int width);
 
 enum class JpegColours : std::uint8_t { rgb, grey, cmyk };
+/// How a JPEG is encoded: `columns` x `rows` pixels share a colour.
 struct JpegLayout {
-  int columns = 2;  ///< pixels that share a colour
+  int columns = 2;
   int rows = 2;
   bool progressive = false;
 };
 std::vector<std::uint8_t> as_jpeg(const data::Image& image, JpegColours colours = JpegColours::rgb,
                                   const JpegLayout& layout = {});
 
-/// A file *.jpgs with these images, labels 0, 1, 2, ...
+/// Makes a *.jpgs file of these images with labels 0, 1, 2, ...
 std::vector<std::uint8_t> as_jpegs_file(const std::vector<std::vector<std::uint8_t>>& jpegs);
 
-/// The text of what is thrown; a failure if nothing is.
+/// Returns the message of the thrown exception. Fails the test if nothing is thrown.
 template <class Exception, class Body>
 std::string thrown_by(Body&& body) {
   try {

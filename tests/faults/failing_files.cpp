@@ -1,14 +1,14 @@
-// A library for LD_PRELOAD: one chosen operation on the files of a folder fails. Operations are what can change a file:
-// they are counted from 1 over the life of a process, and each is a line of the log.
+// A library for LD_PRELOAD that makes one chosen operation on the files of a folder fail. Operations are calls that can
+// change a file. They are counted from 1 in each process, and each is logged as a line.
 //
-//   FAIL_FOLDER  the folder, without links in its path
-//   FAIL_LOG     a file outside of it: a line for each operation, "3 write checkpoint.pt.partial"
-//   FAIL_AT      the number of the operation that fails; 0: none
-//   FAIL_HOW     error  it fails, as on a disk that is full or broken, and the following ones do not
-//                full   it fails, and so does everything from then on that needs room
-//                short  of a write, half is done; other operations are done as asked
-//                kill   the process is killed before it
-//                torn   of a write, half is done, then the process is killed; other operations are done before that
+//   FAIL_FOLDER  the folder, as a path without symbolic links
+//   FAIL_LOG     a log file outside of it, with lines such as "3 write checkpoint.pt.partial"
+//   FAIL_AT      the number of the failing operation; 0: none
+//   FAIL_HOW     error  only this operation fails, as on a full or broken disk
+//                full   it fails, and so does every later operation that needs space
+//                short  only half of a write is done; other operations succeed
+//                kill   the process is killed before the operation
+//                torn   the process is killed after half of a write, or after any other operation
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-// CIFAR's binary files of any length and content.
+// CIFAR's binary files with any length and content.
 #include "data/sources.hpp"
 #include "input_files.hpp"
 #include "read_all.hpp"

@@ -1,4 +1,4 @@
-// Tables of the Open Graph Benchmark, packed or not: load_graph() throws DataError, or gives a graph.
+// Tables of the Open Graph Benchmark, compressed or not: load_graph() must throw DataError or return a graph.
 #include <array>
 #include <cstdlib>
 

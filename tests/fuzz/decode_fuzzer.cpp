@@ -1,6 +1,6 @@
-// Hostile bytes for decode(): whatever the spec, the shape and the buffer, it throws actzip::Error or writes elements
-// of its destination. Every buffer has exactly its size, so that AddressSanitizer sees the first byte read or written
-// outside.
+// Hostile bytes for decode(): for any spec, shape and buffer, it must throw actzip::Error or write only elements of its
+// destination. Every buffer has exactly the needed size, so that AddressSanitizer detects the first byte read or
+// written outside.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>

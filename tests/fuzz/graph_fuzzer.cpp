@@ -1,4 +1,4 @@
-// Nodes and edges: load_graph() throws DataError, or gives a graph whose parts fit each other.
+// Nodes and edges: load_graph() must throw DataError or return a graph with consistent parts.
 #include <algorithm>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// Inputs as files, for parsers that open what they read.
+// Stores inputs as files, for parsers that open a path.
 #pragma once
 
 #include <unistd.h>
@@ -16,7 +16,7 @@
 
 namespace actzip::fuzz {
 
-/// A folder of this process, in memory where the system has such a place; gone at the end.
+/// A folder of this process, in /dev/shm if it exists; the destructor removes it.
 class InputFiles {
  public:
   InputFiles() {
@@ -36,7 +36,7 @@ class InputFiles {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// Makes the file, or makes it anew; its folder must be there.
+  /// Creates or overwrites a file. Its folder must exist.
   std::filesystem::path write(const std::string& name, std::string_view content) const {
     std::ofstream(path_ / name, std::ios::binary) << content;
     return path_ / name;
@@ -50,7 +50,7 @@ inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-/// One input for several files: what stands between separators; the last ones are empty if there are too few.
+/// Splits an input into several files at the separators. The last ones are empty if there are too few.
 constexpr char kSeparator = '\x1e';
 inline std::vector<std::string_view> parts_of(std::string_view input, std::size_t count) {
   std::vector<std::string_view> parts;
@@ -62,8 +62,9 @@ inline std::vector<std::string_view> parts_of(std::string_view input, std::size_
   return parts;
 }
 
-/// A file that is right, made wrong: an input is where it ends (16 bits, 0: where it does), then changes: a place (16
-/// bits), a length of 1 to 8, and as many bytes. For files in which most bytes are not worth changing.
+/// Damages a valid file as the input says. The input begins with the new length (16 bits; 0: unchanged). Then follow
+/// changes: an offset (16 bits), a byte that gives a length of 1 to 8, and as many bytes. For files in which changing
+/// most bytes is not useful.
 inline std::string changed(std::string content, std::string_view input) {
   const auto next = [&](std::size_t count) {
     const std::string_view bytes = input.substr(0, count);

@@ -1,5 +1,5 @@
-// JPEGs, whole, scaled, and in the part that a crop wants: decode_jpeg() throws DamagedRecord, or gives what a pipeline
-// can make a batch of. The first two bytes choose how it is looked at.
+// JPEGs decoded whole, scaled, or only in the part that a crop needs: decode_jpeg() must throw DamagedRecord or return
+// an image that a pipeline can use. The first two bytes choose the transform and its seed.
 #include <cstdlib>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Files *.jpgs: counts, lengths and labels that anybody may have written.
+// Files *.jpgs with arbitrary counts, lengths and labels.
 #include "data/sources.hpp"
 #include "input_files.hpp"
 #include "read_all.hpp"

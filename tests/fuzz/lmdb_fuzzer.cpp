@@ -1,4 +1,4 @@
-// Databases with some bytes changed or the end cut off: opening throws DataError, or every record is one or damaged.
+// Databases with changed bytes or a cut end: opening must throw DataError, or each record must be valid or damaged.
 #include "data/lmdb.hpp"
 #include "data/made_up.hpp"
 #include "input_files.hpp"

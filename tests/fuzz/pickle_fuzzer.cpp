@@ -1,4 +1,4 @@
-// Pickles of torch files: unpickle_tensors() throws std::runtime_error, or gives tensors that lie in their storage.
+// Pickles of torch files: unpickle_tensors() must throw std::runtime_error or return tensors within their storage.
 #include <algorithm>
 #include <cstdlib>
 

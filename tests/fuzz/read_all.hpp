@@ -1,4 +1,4 @@
-// All records of an image source, as a loader reads them.
+// Reads all records of an image source as a loader does.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace actzip::fuzz {
 
-/// Every record is an image with a label below the classes, or damaged.
+/// Checks that each of the first 64 records is a valid image with a label below classes(), or damaged.
 inline void read_all(const data::ImageSource& source) {
   constexpr std::size_t kMost = 64;
   if (source.size() < 1 || source.classes() < 1) std::abort();

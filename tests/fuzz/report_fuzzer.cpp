@@ -1,4 +1,4 @@
-// Reports for `actzip plan`: read_report() throws std::runtime_error, or gives sites that a plan can be made of.
+// Reports for `actzip plan`: read_report() must throw std::runtime_error or return sites that can be planned.
 #include "actzip/actzip.hpp"
 #include "cli/report_file.hpp"
 #include "input_files.hpp"

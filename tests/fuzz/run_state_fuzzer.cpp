@@ -1,4 +1,5 @@
-// The state of a checkpoint: parse_run_state() throws std::runtime_error, or gives one whose text reads back the same.
+// States of checkpoints: parse_run_state() must throw std::runtime_error or return a state whose text parses to the
+// same state.
 #include <cstdlib>
 
 #include "input_files.hpp"

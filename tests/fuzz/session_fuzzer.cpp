@@ -1,4 +1,5 @@
-// States of a session: load_state() throws Error(invalid_state), or the session goes on, and its own state loads again.
+// States of sessions: load_state() must throw Error(invalid_state), or the session must continue and write a state that
+// loads again.
 #include <cstdlib>
 #include <optional>
 

@@ -1,4 +1,5 @@
-// Arbitrary text for parse_spec(): it throws actzip::Error, or gives a valid spec whose text reads back as itself.
+// Arbitrary text for parse_spec(): it must throw actzip::Error or return a valid spec whose text parses to the same
+// spec.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

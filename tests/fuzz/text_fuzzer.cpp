@@ -1,4 +1,4 @@
-// Characters and sentences: load_text() and load_sentences() throw DataError, or number what they read.
+// Texts and sentences: load_text() and load_sentences() must throw DataError or number what they read.
 #include <algorithm>
 #include <cstdlib>
 

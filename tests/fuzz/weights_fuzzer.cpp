@@ -1,5 +1,5 @@
-// Torch files with some bytes changed or the end cut off, through torch's own zip reader, which has no sanitizers in
-// it: read_tensors() throws Error, or gives tensors that can be copied.
+// Torch files with changed bytes or a cut end: read_tensors() must throw Error or return tensors that can be copied. It
+// uses torch's own zip reader, which is not built with sanitizers.
 #include <ATen/ATen.h>
 
 #include "actzip/error.hpp"
@@ -7,7 +7,7 @@
 #include "input_files.hpp"
 #include "models/weights.hpp"
 
-/// torch's reader forgets its own memory when it refuses a file.
+/// torch's reader leaks memory when it refuses a file.
 extern "C" const char* __lsan_default_suppressions() { return "leak:mz_zip_reader"; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

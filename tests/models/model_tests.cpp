@@ -1,4 +1,4 @@
-// What the networks are, alone and with a session.
+// Tests of the networks, alone and with a session.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

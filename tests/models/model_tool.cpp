@@ -1,8 +1,8 @@
-// Lets Python see what the C++ networks do.
+// Runs the C++ networks for test_cpp_models.py.
 //
-//   model_tool make WEIGHTS SEED name=NAME [SIZE=VALUE ...]           writes the weights a seed gives
-//   model_tool run WEIGHTS INPUT OUTPUT name=NAME [SIZE=VALUE ...]    reads "input" (and "from", "to" of edges), writes
-//       "output", and the gradients of its sum weighted by a ramp from -1 to 1, by parameter
+//   model_tool make WEIGHTS SEED name=NAME [SIZE=VALUE ...]           writes a seed's initial weights
+//   model_tool run WEIGHTS INPUT OUTPUT name=NAME [SIZE=VALUE ...]    reads "input" (and edges as "from" and "to"),
+//       writes "output" and each parameter's gradient of the output's sum, weighted by a ramp from -1 to 1
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules.h>

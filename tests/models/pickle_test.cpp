@@ -1,4 +1,4 @@
-// Pickles as bytes: what is read, and what is refused. No torch.
+// Which pickles are read and which are refused, given as bytes. Does not use torch.
 #include "models/pickle.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-"""The networks in C++ are those in Python: the same weights from a seed, the same results and gradients from weights."""
+"""The C++ networks equal those in Python: a seed gives the same weights, and these the same results and gradients."""
 
 import os
 import subprocess
@@ -47,7 +47,8 @@ def assert_same(actual, expected):
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         scale = value.abs().max().item()
-        torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-4 * scale + 1e-9, msg=lambda text: f"{name}: {text}")
+        torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-4 * scale + 1e-9,
+                                   msg=lambda text: f"{name}: {text}")
 
 
 def check(folder, model, inputs, forward, rename=lambda name: name, **sizes):
@@ -111,7 +112,8 @@ def edges(nodes, count):
 def test_gcn(tmp_path):
     features, ends = torch.randn(40, 12), edges(40, 90)
     parts = _normalised(torch.stack([ends["from"], ends["to"]], 1).numpy(), 40)
-    graph = torch.sparse_coo_tensor(torch.from_numpy(parts["ends"]), torch.from_numpy(parts["weights"]), (40, 40), check_invariants=True)
+    graph = torch.sparse_coo_tensor(torch.from_numpy(parts["ends"]), torch.from_numpy(parts["weights"]), (40, 40),
+                                    check_invariants=True)
     sizes = {"name": "gcn", "features": 12, "hidden": 16, "classes": 5, "dropout": 0}
     check(tmp_path, GCN(12, 16, 5, 0.0), {"input": features, **ends}, lambda model: model(graph, features), **sizes)
     check_seed(tmp_path, lambda: GCN(12, 16, 5, 0.0), **sizes)

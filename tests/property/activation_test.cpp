@@ -1,5 +1,5 @@
-// Activations on encoded inputs: the bytes are those of encode(), the numbers those of the formula in binary64, on what
-// decode() gives.
+// Activation functions on encoded inputs: the bytes must equal those of encode(), and the numbers those of the formula
+// in binary64, applied to what decode() returns.
 #include "actzip/activation.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// `affine` keeps the error that its arithmetic promises.
+// The error of `affine` stays within the bounds that its arithmetic promises.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The mathematics of `affine` as a check in binary64: how far a decoded value may lie from the value encoded.
+// Checks the mathematics of `affine` in binary64: how far a decoded value may be from the original.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 namespace actzip::testing {
 
-/// Checks statistics and values of an encoding of `original`, one segment, decoded as `out`. What is not below the
-/// spec's floor is finite and in range.
+/// Checks the statistics and values of an encoding of `original` in one segment, decoded as `out`. Values that are not
+/// below the spec's floor must be finite and in range.
 ::testing::AssertionResult affine_keeps_its_bounds(const Affine& spec, std::span<const double> original,
                                                    const Bytes& encoded, std::span<const double> decoded, DType out);
 

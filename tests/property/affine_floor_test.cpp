@@ -1,4 +1,4 @@
-// The floor of `affine`: what lies below it is the floor, and nothing else changes.
+// The floor of `affine`: values below it become the floor, and nothing else changes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Batch norm on encoded inputs: the bytes are those that encode() makes of normal values, and the numbers those of the
-// formula, in binary64, on what decode() gives.
+// Batch norm on encoded inputs: the bytes must equal those that encode() makes of the normalised values, and the
+// numbers those of the formula in binary64, applied to what decode() returns.
 #include "actzip/batch_norm.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// How a call is made does not change what it computes: output types, seeds by address, threads.
+// The form of a call does not change its results: output types, seeds by address, threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>

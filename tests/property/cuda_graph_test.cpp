@@ -1,5 +1,5 @@
-// Every encode and decode can be recorded into a CUDA graph and replayed with another seed and other data: so none of
-// them synchronises, allocates or reads the seed too early.
+// Every encode and decode can be recorded into a CUDA graph and replayed with another seed and other data. This shows
+// that none of them synchronises, allocates, or reads the seed too early.
 #include <gtest/gtest.h>
 
 #include <cstdint>

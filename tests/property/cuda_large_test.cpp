@@ -1,5 +1,5 @@
-// More than 2^31 elements: no index, offset or counter is of 32 bits. Windows at the start, around 2^31 and at the end
-// are checked against the arithmetic of the format.
+// More than 2^31 elements: no index, offset or counter may have only 32 bits. The tests check windows at the start,
+// around 2^31 and at the end against the arithmetic of the format.
 #include <gtest/gtest.h>
 
 #include <algorithm>

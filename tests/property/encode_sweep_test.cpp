@@ -1,4 +1,4 @@
-// Every codec, width, element type and size on every backend: how bytes are written.
+// How encode() writes bytes, for every codec, width, element type and size on every backend.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Reads encoded bytes as format.md describes them, one bit at a time: slow, and no copy of the code it checks.
+// Reads encoded bytes as format.md describes them, one bit at a time: slow, but independent of the code under test.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Pair {
   double second;  ///< step or scale
 };
 
-/// The statistics of group `g`.
+/// Returns the statistics of group `g`.
 inline Pair read_stats(StatsType type, const Bytes& bytes, std::int64_t g) {
   const auto i = static_cast<std::size_t>(g);
   if (type == StatsType::f32) {
@@ -29,7 +29,7 @@ inline Pair read_stats(StatsType type, const Bytes& bytes, std::int64_t g) {
   return {math::bf16_to_f32(pair[0]), math::bf16_to_f32(pair[1])};
 }
 
-/// Code `i` of a run that starts at byte `run`.
+/// Returns code `i` of a run that starts at byte `run`.
 inline std::uint32_t read_code(const Bytes& bytes, std::int64_t run, int bits, std::int64_t i) {
   std::uint32_t code = 0;
   for (int b = 0; b < bits; ++b) {

@@ -1,4 +1,4 @@
-// `copy`, `cast` and `mask` give back exactly what they promise; traits hold.
+// `copy`, `cast` and `mask` restore exactly what they promise, and the traits hold.
 #include <gtest/gtest.h>
 
 #include <cmath>

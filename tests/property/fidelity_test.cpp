@@ -1,4 +1,4 @@
-// How much of the data a codec keeps: relative squared error against the numbers that were promised.
+// Compares the relative squared error of each codec with the promised number.
 #include <gtest/gtest.h>
 
 #include <string>

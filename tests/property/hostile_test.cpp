@@ -1,4 +1,4 @@
-// Buffers that do not fit are refused before anything is touched; bytes that nobody encoded decode to something.
+// Buffers that do not fit are refused before anything is read or written. Arbitrary bytes decode safely to some values.
 #include <gtest/gtest.h>
 
 #include <algorithm>

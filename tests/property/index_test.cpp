@@ -1,4 +1,4 @@
-// `index` keeps every integer under its bound, and reports the others without harm to their neighbours.
+// `index` preserves every integer below its bound, and reports others without changing their neighbours.
 #include <gtest/gtest.h>
 
 #include <algorithm>

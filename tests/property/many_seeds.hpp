@@ -1,4 +1,4 @@
-// The same elements coded under many seeds: mean and variance of each decoded value.
+// Encodes the same elements with many seeds and computes the mean and variance of each decoded value.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace actzip::testing {
 
-/// Codes `src` under seeds 1, 2, ..., `seeds` and gives each decoded tensor to `use`.
+/// Encodes and decodes `src` with seeds 1, 2, ..., `seeds` and passes each decoded tensor to `use`.
 void decode_many(Device device, const CodecSpec& spec, const Tensor& src, DType out, std::int64_t seeds,
                  const std::function<void(const std::vector<double>&)>& use, Segments segments = {},
                  const Bytes& segment_bits = {});
 
 struct Moments {
   std::vector<double> mean;
-  std::vector<double> variance;  ///< of one draw
+  std::vector<double> variance;  ///< of a single draw
 };
 
-/// Sums from which the moments of each element follow.
+/// Accumulates the sums for the moments of each element.
 class MomentSums {
  public:
   void add(const std::vector<double>& draw);
@@ -29,12 +29,12 @@ class MomentSums {
 
  private:
   double count_ = 0.0;
-  std::vector<double> origin_;  ///< the first draw: squares of large equal numbers would drown a small variance
+  std::vector<double> origin_;  ///< the first draw, subtracted: squares of large values would swamp a small variance
   std::vector<double> sum_;
   std::vector<double> squares_;
 };
 
-/// Both together.
+/// Returns the moments of each decoded element over the seeds.
 Moments moments_over_seeds(Device device, const CodecSpec& spec, const Tensor& src, DType out, std::int64_t seeds);
 
 }  // namespace actzip::testing

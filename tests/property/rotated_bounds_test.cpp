@@ -1,4 +1,4 @@
-// `rotated` keeps inner products, means and zeros.
+// `rotated` preserves inner products, means and zeros.
 #include <gtest/gtest.h>
 
 #include <algorithm>

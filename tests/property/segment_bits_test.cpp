@@ -1,5 +1,5 @@
-// Segments with bits of their own: each is, byte for byte, what the codec makes of it at its width; and no table, right
-// or wrong, makes a call read or write outside its buffers.
+// Segments with their own bits: each must be byte for byte what the codec makes of it at its width. No table, valid or
+// not, may make a call read or write outside its buffers.
 #include "format/segment_bits.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Bits for segments: every backend weighs alike up to rounding, and from the same weights gives the same table.
+// Choosing bits for segments: all backends compute the same weights up to rounding, and the same table from equal
+// weights.
 #include "actzip/segment_plan.hpp"
 
 #include <gtest/gtest.h>

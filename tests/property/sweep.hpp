@@ -1,4 +1,4 @@
-// What the property tests run over: the registry, and the parameters that its variants leave at their defaults.
+// The combinations for the property tests: the registry, and parameters that its variants leave at their defaults.
 #pragma once
 
 #include <array>
@@ -14,19 +14,19 @@ namespace actzip::testing {
 
 inline constexpr std::size_t kSizeCount = 13;
 
-/// 0, 1, around 8 and 32, around a group, seven groups, and one that is prime and spans many groups.
+/// Sizes to test: 0, 1, around 8, 32 and a group, seven groups, and a prime that spans many groups.
 std::array<std::int64_t, kSizeCount> sweep_sizes(const CodecSpec& spec);
 
-/// Elements of a group, or of a sample of `dual`; for codecs without groups a number that is as good as another.
+/// Elements of a group, or of a sample of `dual`; an arbitrary number for codecs without groups.
 std::int64_t group_of(const CodecSpec& spec);
 
-/// A type to decode to: the one encoded, but for `index`, which does not give all it takes.
+/// A type to decode to: the encoded type, or i64 for `index`, which cannot decode to every type it encodes.
 DType output_type(const CodecSpec& spec, DType encoded);
 
-/// The floor of an `affine` that has one, else -inf.
+/// The floor of an `affine` spec; -inf for all others and if it has none.
 double floor_of(const CodecSpec& spec);
 
-/// Whether the seed matters.
+/// Whether the encoding depends on the seed.
 bool uses_noise(const CodecSpec& spec);
 
 /// All variants of all codecs, as the registry lists them.
@@ -35,10 +35,10 @@ std::vector<CodecSpec> registry_variants();
 /// Other group sizes, statistics in f32, a floor, and other maps, for some widths.
 std::vector<CodecSpec> further_variants();
 
-/// Both of the above.
+/// The registry's variants and the further ones.
 std::vector<CodecSpec> all_variants();
 
-/// Those of them that have alternative `Codec`.
+/// All variants of type `Codec`.
 template <class Codec>
 std::vector<Codec> variants_of() {
   std::vector<Codec> result;
@@ -54,7 +54,7 @@ struct Combination {
   std::int64_t elems;
 };
 
-/// Every variant x every element type it takes x every size.
+/// Every variant x every element type it encodes x every size.
 std::vector<Combination> combinations();
 
 std::string describe(const CodecSpec& spec, DType dtype, std::int64_t elems);

@@ -1,4 +1,4 @@
-// Codecs that call themselves unbiased are so, element by element: the mean over 4,096 seeds is the value encoded.
+// Codecs with the trait `unbiased` are unbiased for each element: the mean over 4,096 seeds is the original value.
 #include <gtest/gtest.h>
 
 #include <algorithm>

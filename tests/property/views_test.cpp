@@ -1,4 +1,4 @@
-// A view is coded as its elements in memory order, wherever they lie.
+// A view is encoded and decoded as its elements in memory order, however they are laid out.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// What training needs of a codec: the gradient of a weight, a sum over 2,048 rows, is right on average, and the errors
-// of the rows do not add up. They would if groups shared their signs or their noise, because the rows share a component
-// and the gradients a mean.
+// What training needs of a codec: a weight's gradient, a sum over 2,048 rows, is right on average, and the errors of
+// the rows do not accumulate. They would if groups shared their signs or their noise, because the rows have a common
+// component and the gradients a common mean.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The backends of this machine, and the fixture that runs one test on each of them.
+// Lists the backends of this machine, with a fixture that runs a test on each of them.
 //
 //   INSTANTIATE_TEST_SUITE_P(Cpu, Suite, ::testing::ValuesIn(cpu_backends()), backend_name);
 //   INSTANTIATE_TEST_SUITE_P(Cuda, Suite, ::testing::ValuesIn(cuda_backends()), backend_name);
@@ -24,15 +24,15 @@ std::string to_string(const Backend& backend);
 std::ostream& operator<<(std::ostream& out, const Backend& backend);
 std::string backend_name(const ::testing::TestParamInfo<Backend>& info);
 
-/// Every instruction set that this machine can run.
+/// The CPU backends: one for each instruction set that this machine supports.
 std::vector<Backend> cpu_backends();
 
-/// The CUDA device if there is one. With ACTZIP_REQUIRE_CUDA=1 it is listed anyway, and its tests fail without it.
+/// The CUDA device if there is one. With ACTZIP_REQUIRE_CUDA=1, it is always listed, and its tests fail without it.
 std::vector<Backend> cuda_backends();
 
 bool cuda_required();
 
-/// Makes a backend the one in use, and the former CPU level again afterwards.
+/// Activates a backend, and restores the previous CPU level at the end of its lifetime.
 class BackendScope {
  public:
   explicit BackendScope(const Backend& backend);
@@ -55,7 +55,7 @@ class BackendTest : public ::testing::TestWithParam<Backend> {
   CpuLevel former_ = CpuLevel::base;
 };
 
-/// For tests of CUDA alone: skipped without a device, or failed where one is required.
+/// Fixture for tests of CUDA alone. They skip without a device, or fail if ACTZIP_REQUIRE_CUDA=1.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override;

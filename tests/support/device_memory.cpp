@@ -78,7 +78,7 @@ CudaGraph::CudaGraph(const OwnedStream& stream, const std::function<void()>& wor
   try {
     work();
   } catch (...) {
-    // The stream must not stay in capture mode; what went wrong first is what matters.
+    // The stream must not stay in capture mode. A second failure is ignored: the first one matters.
     try {
       cuda_runtime::destroy_graph(cuda_runtime::end_capture(stream_));
     } catch (const std::runtime_error&) {

@@ -1,5 +1,5 @@
-// Memory and streams of the devices that tests run on. The CUDA side is device_memory_cuda.cpp or, in a build without
-// CUDA, device_memory_stub.cpp; CMake chooses. Failures throw std::runtime_error, so that a test ends there.
+// Memory and streams of the devices that tests run on. device_memory_cuda.cpp implements the CUDA side; in a build
+// without CUDA, CMake chooses device_memory_stub.cpp. Failures throw std::runtime_error, which ends the test.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,26 @@ using Bytes = std::vector<std::byte>;
 
 inline constexpr Device kCudaDevice = Device::cuda();
 
-/// CUDA devices this build can use; 0 without CUDA or without a driver.
+/// Returns the number of CUDA devices that this build can use; 0 without CUDA or a driver.
 int cuda_device_count();
 
-/// Thin names for the few calls of the CUDA runtime that tests need.
+/// Thin wrappers for the few CUDA runtime calls that tests need.
 namespace cuda_runtime {
 void* allocate(std::size_t bytes);
 void release(void* memory) noexcept;
-void copy(void* dst, const void* src, std::size_t bytes);  ///< in any direction; has finished when it returns
+void copy(void* dst, const void* src, std::size_t bytes);  ///< in any direction; synchronous
 void fill(void* dst, std::uint8_t value, std::size_t bytes);
 std::size_t free_bytes();
 void* create_stream();
 void destroy_stream(void* stream) noexcept;
 void synchronize(void* stream);
 void begin_capture(void* stream);
-void* end_capture(void* stream);  ///< an executable graph
+void* end_capture(void* stream);  ///< returns an executable graph
 void launch_graph(void* graph, void* stream);
 void destroy_graph(void* graph) noexcept;
 }  // namespace cuda_runtime
 
-/// Bytes on a device, aligned to 256.
+/// A buffer on a device, aligned to 256 bytes.
 class DeviceBuffer {
  public:
   DeviceBuffer(Device device, std::size_t bytes);
@@ -59,7 +59,7 @@ class DeviceBuffer {
   std::byte* data_ = nullptr;
 };
 
-/// A stream of its own on `device`; on the CPU, work runs on `executor`.
+/// Creates and owns a stream on `device`. On the CPU, its work runs on `executor`.
 class OwnedStream {
  public:
   explicit OwnedStream(Device device, Executor& executor = inline_executor());
@@ -74,8 +74,8 @@ class OwnedStream {
   Stream stream_;
 };
 
-/// What `work` enqueues on a CUDA stream, recorded once and replayed at will. A synchronisation or an allocation inside
-/// `work` fails the recording.
+/// Records the work that `work` enqueues on a CUDA stream, and can replay it any number of times. The recording fails
+/// if `work` synchronises or allocates.
 class CudaGraph {
  public:
   CudaGraph(const OwnedStream& stream, const std::function<void()>& work);

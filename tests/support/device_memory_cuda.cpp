@@ -29,7 +29,7 @@ void* allocate(std::size_t bytes) {
 
 void release(void* memory) noexcept { cudaFree(memory); }
 
-// Tests use streams of their own, which do not wait for the default stream that plain copies run on.
+// The streams of the tests do not wait for the default stream, on which plain copies run, so copies synchronise.
 void copy(void* dst, const void* src, std::size_t bytes) {
   check(cudaMemcpy(dst, src, bytes, cudaMemcpyDefault), "cudaMemcpy");
   check(cudaDeviceSynchronize(), "cudaMemcpy");

@@ -1,4 +1,4 @@
-// The CUDA side of a build without CUDA: there are no devices, so nothing else is ever called.
+// The CUDA side of a build without CUDA. It reports no devices, so nothing else is ever called.
 #include <stdexcept>
 
 #include "support/device_memory.hpp"

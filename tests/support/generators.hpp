@@ -1,4 +1,4 @@
-// Data that tests feed to codecs: the same numbers on every machine.
+// Generates test data for codecs, the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace actzip::testing {
 
 using Values = std::vector<double>;
 
-/// A small generator whose sequence does not depend on the standard library.
+/// A small random generator whose sequence does not depend on the standard library.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -28,9 +28,9 @@ class Random {
 };
 
 Values gaussian(std::int64_t elems, std::uint64_t seed);
-Values relu(std::int64_t elems, std::uint64_t seed);              ///< Gaussian, what is below zero set to zero
-Values one_spike(std::int64_t elems, std::uint64_t seed);         ///< zeros but for one large value
-Values two_spikes(std::int64_t elems, std::uint64_t seed);        ///< zeros but for two equal large values
+Values relu(std::int64_t elems, std::uint64_t seed);              ///< Gaussian, with negative values set to zero
+Values one_spike(std::int64_t elems, std::uint64_t seed);         ///< zeros except one large value
+Values two_spikes(std::int64_t elems, std::uint64_t seed);        ///< zeros except two equal large values
 Values shared_component(std::int64_t elems, std::uint64_t seed);  ///< a large common value plus a small Gaussian
 Values all_negative(std::int64_t elems, std::uint64_t seed);
 Values constant(std::int64_t elems, double value);
@@ -44,10 +44,11 @@ struct NamedData {
   Values (*make)(std::int64_t elems, std::uint64_t seed);
 };
 
-/// The five kinds of data on which unbiased codecs must be unbiased.
+/// The five kinds of data for which unbiased codecs must be unbiased.
 std::span<const NamedData> training_data();
 
-/// Elements that `spec` takes as `dtype`: Gaussian with some zeros, booleans, bytes, or integers under the bound.
+/// Returns elements that `spec` accepts as `dtype`: Gaussian ones with some zeros, booleans, bytes, or integers below
+/// its bound.
 Bytes sample(const CodecSpec& spec, DType dtype, std::int64_t elems, std::uint64_t seed);
 
 }  // namespace actzip::testing

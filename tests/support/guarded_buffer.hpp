@@ -1,4 +1,4 @@
-// Memory with canaries: a zone before and a zone behind the bytes, filled with one value and checked afterwards.
+// Memory with canaries: a zone before and a zone after the bytes are filled with one value, to be checked afterwards.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class GuardedBuffer {
   static constexpr std::size_t kGuard = 256;
   static constexpr std::uint8_t kCanary = 0xA5;
 
-  /// `bytes` bytes that start `offset` bytes after a multiple of 16, everything filled with `fill`.
+  /// Allocates `bytes` bytes that start `offset` bytes after a multiple of 16. Fills everything with `fill`.
   GuardedBuffer(Device device, std::size_t bytes, std::size_t offset = 0, std::uint8_t fill = kCanary)
       : buffer_(device, kGuard + offset + bytes + kGuard), start_(kGuard + offset), bytes_(bytes), fill_(fill) {
     buffer_.fill(fill);

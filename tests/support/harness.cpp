@@ -8,7 +8,7 @@
 
 namespace actzip::testing {
 namespace {
-/// A seed where the call wants it: by value, or at an address on the device.
+/// Passes a seed as the call requires: by value or by an address on the device.
 class PlacedSeed {
  public:
   PlacedSeed(Device device, const Call& call) : memory_(device, sizeof(std::uint64_t)), call_(&call) {
@@ -32,7 +32,7 @@ Bytes Harness::encode(const CodecSpec& spec, const Tensor& src, const Call& call
   GuardedBuffer workspace(device_, room, 0, call.fill);
   workspace.write(Bytes(room));
 
-  const GuardedBuffer bits(device_, call.segment_bits, 1, call.fill);  // such tables need no alignment
+  const GuardedBuffer bits(device_, call.segment_bits, 1, call.fill);  // such tables need not be aligned
   const PlacedSeed seed(device_, call);
   actzip::encode(spec, ConstTensorView(source.data(), src.dtype, src.shape, device_),
                  ByteSpan(target.data(), target.size(), device_), seed.get(), stream_.get(), call.segments,

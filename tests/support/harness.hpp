@@ -1,4 +1,4 @@
-// encode() and decode() of host data on any backend, every buffer between canaries. A damaged canary is a test failure.
+// Encodes and decodes host data on any backend, with canaries around every buffer. A damaged canary fails the test.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace actzip::testing {
 
-/// How a call is made, beside its data.
+/// The parameters of a call besides its data.
 struct Call {
   std::uint64_t seed = 7;
   Segments segments{};
   bool seed_by_address = false;
-  std::uint8_t fill = 0xA5;    ///< what the memory held before, canaries included
-  std::size_t misaligned = 0;  ///< bytes by which the tensor's start misses a multiple of 16
-  Bytes segment_bits{};        ///< what encoding is given, if segments have bits of their own
+  std::uint8_t fill = 0xA5;    ///< the previous content of the memory, including canaries
+  std::size_t misaligned = 0;  ///< bytes from a multiple of 16 to the tensor's start
+  Bytes segment_bits{};        ///< the table for encode() if segments have their own bits
 };
 
 class Harness {
@@ -27,13 +27,13 @@ class Harness {
       : device_(device), stream_(device, executor) {}
 
   Bytes encode(const CodecSpec& spec, const Tensor& src, const Call& call = {});
-  /// The destination's memory, gaps included.
+  /// Returns the destination's memory, including gaps.
   Bytes decode(const CodecSpec& spec, const Bytes& encoded, DType dtype, const Shape& shape, const Call& call = {});
 
-  /// Dense elements there and back, as values.
+  /// Encodes a tensor, decodes it to dense elements and returns their values.
   std::vector<double> round_trip(const CodecSpec& spec, const Tensor& src, DType out, const Call& call = {});
 
-  /// The overflow word that the last encode() left.
+  /// The overflow word left by the last encode().
   [[nodiscard]] std::uint32_t overflow() const { return overflow_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] const OwnedStream& stream() const { return stream_; }

@@ -1,4 +1,4 @@
-// Tensors in host memory: conversions between values and stored elements, and an order oracle of its own.
+// Tensors in host memory: conversions between values and stored elements, and an independent oracle of memory order.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace actzip::testing {
 
-/// A strided tensor with its memory, gaps included: from the first element to the last.
+/// A strided tensor with its memory from the first element to the last, including gaps.
 struct Tensor {
   DType dtype = DType::f32;
   Shape shape;
@@ -22,34 +22,37 @@ struct Tensor {
 
 bool is_floating(DType dtype);
 
-/// Elements of `dtype` from values, rounded to nearest even, an overflow giving an infinity; and back, exactly.
+/// Converts values to elements of `dtype`. Rounds to nearest even; an overflow becomes an infinity.
 Bytes to_bytes(DType dtype, std::span<const double> values);
+/// Converts elements of `dtype` to values, exactly.
 std::vector<double> to_values(DType dtype, std::span<const std::byte> bytes);
-/// What remains of values that are stored as `dtype`.
+/// Returns the values after a round trip through `dtype`.
 std::vector<double> stored(DType dtype, std::span<const double> values);
 
-/// Greatest finite number and least positive one of a floating type; the unit roundoff of its normal numbers.
+/// The greatest finite number of a floating type.
 double largest(DType dtype);
+/// The least positive number of a floating type.
 double least(DType dtype);
+/// The unit roundoff of a floating type's normal numbers.
 double roundoff(DType dtype);
 
 Shape strided(std::initializer_list<std::int64_t> sizes, std::initializer_list<std::int64_t> strides);
 Shape line(std::int64_t elems);
 
-/// Elements between the first and the last address of a shape, both included.
+/// Returns the number of elements from the first to the last address of a shape, inclusive.
 std::int64_t extent(const Shape& shape);
 
-/// Offsets of the unique elements in memory order, by sorting the dimensions and counting: section 1 of format.md
-/// written once more, as the oracle.
+/// Returns the offsets of the unique elements in memory order, by sorting the dimensions and counting. This is the
+/// oracle: a second implementation of section 1 of format.md.
 std::vector<std::int64_t> memory_order(const Shape& shape);
 
-/// Offsets of all elements, in the order of their indices, expanded dimensions included.
+/// Returns the offsets of all elements in the order of their indices, including expanded dimensions.
 std::vector<std::int64_t> index_order(const Shape& shape);
 
-/// The elements at `offsets`, one behind the other.
+/// Returns the elements at `offsets`, concatenated.
 Bytes gather(DType dtype, std::span<const std::byte> memory, std::span<const std::int64_t> offsets);
 
-/// A dense tensor of one dimension.
+/// Makes a dense tensor of one dimension.
 Tensor dense(DType dtype, std::span<const double> values);
 Tensor dense(DType dtype, Bytes elements);
 

@@ -1,4 +1,4 @@
-// An executor with threads of its own, as a framework would lend them.
+// An executor that starts its own threads, in place of a framework's.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ class ThreadExecutor final : public Executor {
   explicit ThreadExecutor(int threads) : threads_(threads) {}
 
   [[nodiscard]] int concurrency() const override { return threads_; }
-  /// Tasks that ran so far: shows that work was handed out at all.
+  /// The number of tasks run so far; shows that work was handed out at all.
   [[nodiscard]] std::int64_t tasks() const { return tasks_; }
 
   void run(std::int64_t count, Task task, void* context) override {

@@ -1,5 +1,5 @@
-"""Every operation of a run on its files fails in turn, in several ways. What was good before is good afterwards, and
-a run that is taken up again ends as one that nothing happened to."""
+"""Each file operation of a run fails in turn, in several ways. Files that were good must stay good, and a resumed run
+must end like an undisturbed one."""
 
 import json
 import os
@@ -63,7 +63,8 @@ def check_fault(folder, whole, stopped_at, at, how, operation):
     else:
         folder.mkdir()
     more = ["--resume"] if stopped_at else []
-    status, _, errors = run(*OPTIONS, "--output", folder, *more, env=failing(folder, folder.with_suffix(".log"), at, how))
+    status, _, errors = run(*OPTIONS, "--output", folder, *more,
+                            env=failing(folder, folder.with_suffix(".log"), at, how))
     where = f"{how} at {at}, {operation}: status {status}, {errors}"
     assert status in {"kill": (-9,), "torn": (-9,), "short": (0,)}.get(how, (0, 1)), where
     if status == 1:
@@ -87,7 +88,8 @@ def test_any_operation_may_fail(stopped_at, tmp_path):
     done = operations(whole, tmp_path / "operations", *(["--resume"] if stopped_at else []))
     # The log sees what there is to fail: checkpoints, lines, report, weights, each opened, written, flushed and moved.
     for words in ("write checkpoint.pt.partial", "flush checkpoint.pt.partial", "rename checkpoint.pt.partial",
-                  "write metrics.jsonl", "flush metrics.jsonl", "rename report.json.partial", "write weights.pt.partial"):
+                  "write metrics.jsonl", "flush metrics.jsonl", "rename report.json.partial",
+                   "write weights.pt.partial"):
         assert words in done
     assert ("rename metrics.jsonl.partial" in done) == bool(stopped_at)
     faults = [(at, how) for at in range(1, len(done) + 1) for i, how in enumerate(HOW) if EVERY or at % len(HOW) == i]

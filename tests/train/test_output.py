@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: only what is good, and one run's."""
+"""The files that a run leaves in its folder are valid and from a single run."""
 
 import json
 import os
@@ -108,7 +108,8 @@ def test_a_state_that_is_none_is_refused(stopped, change, says):
 
 
 def test_one_run_at_a_time_for_a_folder(tmp_path):
-    options = [*GRAPH, "--epochs", 1_000_000, "--evaluate-every", 1_000_000, "--checkpoint-every", 10, "--output", tmp_path]
+    options = [*GRAPH, "--epochs", 1_000_000, "--evaluate-every", 1_000_000, "--checkpoint-every", 10,
+               "--output", tmp_path]
     first = subprocess.Popen(command(*options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         while not (tmp_path / "checkpoint.pt").exists():
@@ -154,7 +155,8 @@ def test_lines_that_are_not_the_runs_own_do_not_stop_it(stopped):
 
 def test_nobody_has_to_read_along(tmp_path):
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command(*GRAPH, "--log-every", 1, "--output", tmp_path), stdout=subprocess.PIPE, stderr=full)
+        done = subprocess.run(command(*GRAPH, "--log-every", 1, "--output", tmp_path), stdout=subprocess.PIPE,
+                              stderr=full)
     assert done.returncode == 0 and len(metrics(tmp_path / "metrics.jsonl")) == 6
 
 

@@ -1,4 +1,4 @@
-"""The same network, weights and batches in Python: the same loss curve."""
+"""A Python loop with the same network, weights and batches gives the same loss curve."""
 
 import pytest
 import torch

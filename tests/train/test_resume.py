@@ -1,4 +1,4 @@
-"""Checkpoints: exact resume, interruption, death at any moment, a disk that is full."""
+"""Checkpoints: exact resume, interruption, killed processes, full disks."""
 
 import random
 import resource

@@ -1,4 +1,4 @@
-"""`actzip train` as a user calls it."""
+"""Calls `actzip train` as a user does."""
 
 import json
 import subprocess
@@ -130,7 +130,8 @@ def test_patience_ends_a_training(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_has_an_exit_code(tmp_path):
-    status, _, errors = run(*text_options(tmp_path), "--optimizer", "sgd", "--lr", "1e6", "--steps", 30, "--log-every", 1)
+    status, _, errors = run(*text_options(tmp_path), "--optimizer", "sgd", "--lr", "1e6", "--steps", 30,
+                            "--log-every", 1)
     assert status == 3 and "not finite" in errors
 
 

@@ -1,4 +1,4 @@
-"""Runs the trainer as a user would, on data and networks that take a second."""
+"""Runs the trainer as a user would, on data and networks small enough to take a second."""
 
 import json
 import os
@@ -8,7 +8,8 @@ from pathlib import Path
 PROGRAM = os.environ.get("ACTZIP_PROGRAM", str(Path(__file__).resolve().parents[2] / "build" / "bin" / "actzip"))
 
 TEXT = "the quick brown fox jumps over the lazy dog; " * 60
-GRAPH = ["--model", "gcn", "--data", "rings:2000", "--hidden", "32", "--optimizer", "adam", "--lr", "0.01", "--epochs", "6"]
+GRAPH = ["--model", "gcn", "--data", "rings:2000", "--hidden", "32", "--optimizer", "adam", "--lr", "0.01",
+         "--epochs", "6"]
 IMAGES = ["--model", "resnet18", "--data", "shapes:24", "--batch", "4", "--epochs", "1"]
 
 

@@ -1,4 +1,4 @@
-// Blocks of an arena that lie in memory.
+// Arena blocks in memory instead of a file.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace actzip::store {
 
-/// Private memory of the process, in huge pages where the system has them.
+/// Blocks of private process memory, in huge pages if the system supports them.
 std::shared_ptr<BlockSource> anonymous_blocks();
 
 }  // namespace actzip::store

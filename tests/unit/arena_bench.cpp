@@ -1,5 +1,5 @@
-// What the arena costs and saves beside the C library's heap: figures for docs/benchmarks.md, not run as tests. A
-// process has one peak, so run one at a time:
+// Compares the arena's cost and memory with the C library's heap, for docs/benchmarks.md. Not run as tests. A process
+// has only one memory peak, so run one benchmark at a time:
 //
 //   build/bin/unit_tests --gtest_also_run_disabled_tests --gtest_filter=ArenaBench.DISABLED_StepArena
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is computed from what another site keeps.
+// Tensors that are computed in backward from another site's tensor instead of being kept.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// One line for "this call throws that code with that message".
+// Checks in one line that a call throws a given code with a given message.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// System calls that fail when a test says so. The linker sends the calls of the library here (CMakeLists.txt, --wrap).
+// Lets tests make system calls fail. The linker redirects the library's calls to here (CMakeLists.txt, --wrap).
 #pragma once
 
 #include <string>
@@ -6,18 +6,18 @@
 
 namespace actzip::test {
 
-/// While it lives, calls are counted from 1, and those that were chosen fail. One at a time.
+/// Counts calls from 1 during its lifetime and makes the chosen ones fail. Only one may exist at a time.
 class FailingCalls {
  public:
-  /// The `number`-th of all fails with an error that it may well have; 0: none.
+  /// Makes the `number`-th of all calls fail with an error that is plausible for it; 0: none.
   explicit FailingCalls(int number = 0);
-  /// All calls with this name, as in names(), fail with `error`.
+  /// Makes all calls with this name, as in names(), fail with `error`.
   FailingCalls(std::string name, int error);
   FailingCalls(const FailingCalls&) = delete;
   FailingCalls& operator=(const FailingCalls&) = delete;
   ~FailingCalls();
 
-  /// What was called, in this order: "mmap", "madvise:willneed".
+  /// Returns the calls in order: "mmap", "madvise:willneed".
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] int count(const std::string& name) const;
 };

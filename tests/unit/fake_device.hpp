@@ -1,5 +1,5 @@
-// A device made of threads: streams that run behind the host, an allocator that reuses memory in their order, and
-// copies that take time. What would be a race on a real device is one here, and is counted.
+// A device simulated by threads: streams that lag behind the host, an allocator that reuses memory in stream order, and
+// copies that take time. What would be a race on a real device is a race here too, and is counted.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace actzip::test {
 
-/// A point in the order of a stream.
+/// A point in a stream's order.
 class FakeEvent {
  public:
   void pass();
@@ -32,7 +32,7 @@ class FakeEvent {
   bool has_passed_ = false;
 };
 
-/// Runs tasks one after the other, on a thread of its own.
+/// Runs tasks in order on its own thread.
 class FakeStream {
  public:
   FakeStream();
@@ -54,10 +54,10 @@ class FakeStream {
   std::thread thread_;
 };
 
-/// Says no now and then, at places that follow from a number.
+/// Refuses some calls, at pseudo-random positions that depend only on the number of calls.
 class Refusals {
  public:
-  /// One call in `one_in`; 0: never.
+  /// Refuses about one call in `one_in`; 0: none.
   void set(std::uint32_t one_in) { one_in_ = one_in; }
   bool next();
 
@@ -66,14 +66,14 @@ class Refusals {
   std::atomic<std::uint32_t> calls_ = 0;
 };
 
-/// Memory of some such devices and of their host.
+/// The memory of one or more simulated devices and of their host.
 class FakeDevice final : public Memory {
  public:
   explicit FakeDevice(int num_devices = 1);
   ~FakeDevice() override;
 
   Stream new_stream(int device = 0);
-  /// Work of a program: fills bytes, or looks whether they are right, when the stream comes to it.
+  /// Enqueues the work of a program: fills bytes, or checks them, when the stream reaches it.
   void write(const Stream& stream, const Allocation& bytes, std::uint64_t seed);
   void read(const Stream& stream, const Allocation& bytes, std::uint64_t seed);
   void delay(const Stream& stream, int microseconds);
@@ -86,16 +86,16 @@ class FakeDevice final : public Memory {
   void wait_for(const std::shared_ptr<void>& point) override;
   Copier* copier(const Stream& stream) override;
 
-  // What went wrong: bytes that a stream found changed, or used when they were freed.
+  // Counts errors: bytes that a stream found changed, or used after they had been freed.
   std::atomic<int> faults = 0;
-  /// Of all devices, what was not given back to their allocators; and of the host.
+  /// Bytes not yet returned to the allocators: device_bytes of all devices, pinned_bytes of the host.
   std::atomic<std::size_t> device_bytes = 0;
   std::atomic<std::size_t> peak_device_bytes = 0;
   std::atomic<std::size_t> pinned_bytes = 0;
-  std::atomic<int> pinned_blocks = 0;  ///< ever handed out
+  std::atomic<int> pinned_blocks = 0;  ///< handed out so far, in total
 
   std::atomic<std::size_t> pinned_limit = SIZE_MAX;
-  std::atomic<int> copy_microseconds = 0;  ///< of each copy, beside a random part
+  std::atomic<int> copy_microseconds = 0;  ///< duration of each copy
   std::atomic<bool> is_capturing = false;
   Refusals refused_copies;
   Refusals refused_points;
@@ -112,7 +112,7 @@ class FakeDevice final : public Memory {
   void note_dead(const std::byte* data);
   bool is_live(const std::byte* data, std::size_t bytes);
 
-  /// Memory that is free when other streams than its own have come to these points.
+  /// Freed memory that may be reused once streams other than its own have passed these points.
   struct Freed {
     std::vector<std::shared_ptr<FakeEvent>> points;
     std::size_t bytes = 0;

@@ -1,4 +1,4 @@
-// Files that shrink, and disks and systems that refuse.
+// Files of the store: shrinking files, full or failing disks, and systems that refuse calls.
 #include "store/file_blocks.hpp"
 
 #include <gtest/gtest.h>

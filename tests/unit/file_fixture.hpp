@@ -1,4 +1,4 @@
-// A folder of a test's own, and stores of files in it.
+// A temporary folder for each test, and helpers for stores that keep files in it.
 #pragma once
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 namespace actzip::test {
 
-/// Pages of this process in memory, by kind, as in /proc/self/status: "RssFile", "RssShmem".
+/// Returns the bytes of this process's resident pages of a kind, as named in /proc/self/status: "RssFile", "RssShmem".
 inline std::size_t resident_bytes(const std::string& kind) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -60,7 +60,7 @@ class FileFixture : public testing::Test {
     return has_stamp(fetched(store, held), seed);
   }
 
-  /// The nameless files of this process in the folder.
+  /// Returns the descriptors of this process's unnamed files in the folder.
   [[nodiscard]] std::vector<int> open_files() const {
     std::vector<int> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -80,7 +80,7 @@ class FileFixture : public testing::Test {
     return status;
   }
 
-  /// Lets all pages leave memory that are in no process; true if it may have helped.
+  /// Evicts all of the files' pages that no process has mapped. Returns whether that may have worked.
   bool evict() const {
     for (const int file : open_files()) {
       if (fsync(file) != 0 || posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) != 0) return false;

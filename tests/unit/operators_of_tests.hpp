@@ -1,5 +1,5 @@
-// A small operator table, as an adapter has one for its framework: sites of the unit tests are written as
-// operator.slot, and get their use from here.
+// A small operator table, like an adapter's for its framework. It maps the unit tests' sites, written as operator.slot,
+// to their uses.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Threads that train at random over a store in pinned memory, on devices that are slow or refuse things.
+// Threads that make random training steps with a store in pinned memory, on devices that are slow or refuse requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Decisions for whoever keeps tensors without the session, and what he tells its report.
+// Decisions for callers that keep tensors themselves instead of giving them to the session, and their notes for its
+// report.
 #include <gtest/gtest.h>
 
 #include <array>

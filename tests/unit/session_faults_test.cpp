@@ -1,5 +1,4 @@
-// Memory that runs out, at each allocation in turn: nothing is lost, nothing is left behind, and the next step is the
-// same.
+// Memory runs out at each allocation in turn. Nothing may be lost or left behind, and the next step must be the same.
 #include <gtest/gtest.h>
 
 #include <cstdint>

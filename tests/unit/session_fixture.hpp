@@ -1,4 +1,4 @@
-// A session, with memory and tensors as an adapter would have them.
+// A session with memory and tensors like an adapter's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace actzip::test {
 
-/// Memory that counts.
+/// Memory that counts allocations.
 class FakeMemory : public PlainMemory {
  public:
   Allocation allocate(std::size_t bytes, const Stream& stream) override {
@@ -30,7 +30,7 @@ class FakeMemory : public PlainMemory {
   }
 
   std::shared_ptr<void> point_in(const Stream& /*stream*/) override { return is_device ? last_flag.owner : nullptr; }
-  /// As a device that finds an index only when somebody waits for it.
+  /// Acts like a device that reports a wrong index only when somebody waits for it.
   void wait_for(const std::shared_ptr<void>& /*point*/) override {
     if (finds_late) std::memset(last_flag.data, 1, 1);
   }
@@ -41,7 +41,7 @@ class FakeMemory : public PlainMemory {
   bool finds_late = false;
 };
 
-/// A tensor as an adapter would describe it.
+/// A tensor, described as an adapter would.
 struct FakeTensor {
   explicit FakeTensor(std::int64_t elems = 4096, float shift = 0) : values(static_cast<std::size_t>(elems)) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(0.37F * static_cast<float>(i)) + shift;

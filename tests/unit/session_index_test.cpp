@@ -1,4 +1,4 @@
-// An index outside its bound, found at once or late.
+// Indices outside their bound, found immediately or late.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A session whose blobs leave a device for the host: what the report says of them, budgets, levels.
+// A session that offloads blobs from a device to the host: reports, budgets and levels.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Bytes with contents that tell whose they are, for tests of what hands memory out.
+// Memory filled with identifiable patterns, for tests of allocators and stores.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace actzip::test {
 
-/// A pattern for each seed: no part of one is part of another.
+/// Returns a word of a seed's pattern. The patterns of different seeds have no parts in common.
 inline std::uint64_t word_of(std::uint64_t seed, std::size_t index) {
   std::uint64_t word = (seed + 1) * 0x9E3779B97F4A7C15ULL + index * 0xD1342543DE82EF95ULL;
   return word ^ (word >> 29U);
@@ -31,7 +31,7 @@ inline bool has_stamp(const Allocation& bytes, std::uint64_t seed) {
   return true;
 }
 
-/// How long a random test runs: some hundred steps, or as many seconds as ACTZIP_STRESS_SECONDS says.
+/// Returns how long a random test should run: the seconds of ACTZIP_STRESS_SECONDS, or 0 for a few hundred steps.
 inline int stress_seconds() {
   const char* const text = std::getenv("ACTZIP_STRESS_SECONDS");
   return text == nullptr ? 0 : std::atoi(text);
