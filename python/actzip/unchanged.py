@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Restores gradients, buffers, training flags and random states at the end of the block. Gradients start as None.
+    """Restores gradients, buffers, training flags and random states after the block. Gradients start as None.
 
     Meanwhile, copies replace the buffers, so that their memory is never written: pending graphs would notice that.
     """

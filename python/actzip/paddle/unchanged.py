@@ -11,7 +11,7 @@ import paddle
 
 @contextmanager
 def unchanged(model: paddle.nn.Layer) -> Iterator[None]:
-    """Restores gradients, buffers, training flags and random states at the end of the block. Gradients start as None."""
+    """Restores gradients, buffers, training flags and random states after the block. Gradients start as None."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     # Running statistics of batch norms are parameters without a gradient.
     frozen = [parameter for parameter in model.parameters() if parameter.stop_gradient]
