@@ -90,7 +90,7 @@ def _decode_jpeg(path: Path, i: int, jpeg: bytes) -> np.ndarray:
 
 
 def read_graph(nodes_path: Path, edges_path: Path) -> dict[str, np.ndarray]:
-    """Returns binary features [nodes, words], labels (-1: none), the nodes of each split and undirected edges [n, 2]."""
+    """Returns binary features [nodes, words], labels (-1: none), nodes of each split, and undirected edges [n, 2]."""
     labels, splits, words = [], [], []
     for number, line in enumerate(_lines(nodes_path), 1):
         try:

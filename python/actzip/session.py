@@ -65,10 +65,10 @@ class Session(BaseSession):
             tensor has little in common with the exact one, the session warns, and keeps the site as it is from then on.
             None: yes, unless the preset is one codec for everything or a level of another system. See docs/policy.md.
         budget: limit on the memory held between forward and backward: bytes (``"4GiB"``, ``2**32``), a share of what
-            torch alone would hold (``0.25``), or ``"auto"``, three quarters of what is free when the third step
-            begins. Bits go where they matter, as many as fit, up to keeping a tensor as it is. In the first two steps,
-            while the session learns sizes, every site gets the fewest bits. The limit holds at any time, for everything
-            that is kept; if even the fewest bits do not fit, ``backward()`` raises, and says how much is missing. See
+            torch alone would hold (``0.25``), or ``"auto"``, three quarters of what is free when the third step begins.
+            Bits go where they matter, as many as fit, up to keeping a tensor as it is. In the first two steps, while
+            the session learns sizes, every site gets the fewest bits. The limit holds at any time, for everything that
+            is kept; if even the fewest bits do not fit, ``backward()`` raises, and says how much is missing. See
             docs/plan.md.
         offload: where compressed bytes wait for backward. ``"host"``: those of GPU tensors wait in pinned host memory;
             copies overlap with kernels, and what is kept last, or cannot be copied fast enough, stays on the GPU. A

@@ -24,8 +24,8 @@ def verify(
     Afterwards, gradients, buffers, training flags and random states are what they were before.
 
     Args:
-        model: the model whose gradients are compared. A model returned by ``actzip.compile`` is compared with itself
-            in eager mode, and not by site, since each site alone would need another graph.
+        model: the model whose gradients are compared. A model returned by ``actzip.compile`` is compared with itself in
+            eager mode, and not by site, since each site alone would need another graph.
         batch: a function without arguments that runs forward and returns the loss. Or the input of ``model``, or a
             tuple or mapping of inputs; the loss is then the mean square of the outputs.
         draws: number of seeds to average over; 2 or more.

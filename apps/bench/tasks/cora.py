@@ -81,8 +81,8 @@ class Cora(Task):
 
 
 def _normalised(edges: np.ndarray, nodes: int) -> dict[str, np.ndarray]:
-    """Adds the other direction of each edge, and a loop at each node. Returns each edge once, with its weight
-    1 / sqrt(product of the degrees of its ends)."""
+    """Adds the other direction of each edge, and a loop at each node. Returns each edge once, with its weight:
+    1 / sqrt(degree of one end * degree of the other)."""
     loops = np.arange(nodes).repeat(2).reshape(-1, 2)
     ends = np.unique(np.concatenate([edges, edges[:, ::-1], loops]), axis=0).T
     degree = np.bincount(ends[0], minlength=nodes).astype(np.float32)
