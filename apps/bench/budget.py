@@ -1,10 +1,10 @@
-"""Whether a byte budget is kept, what the gradient loses by it, and what it costs in time.
+"""Whether a byte budget is kept, how much the gradient loses, and how much time it costs.
 
-Each model is trained a little (small models) or taken as it is made (those of ``train``). For each budget a session
-makes steps until its plan is settled; then some more are measured: the most that was held at any time as the session
-counts it, on CUDA also as the allocator does, the predicted bytes, the squared error of the gradient relative to its
-square, and time as a multiple of plain PyTorch's, both sides in turns. With --offload the budgets are those of what
-stays in memory, and bits are those of ``default``.
+Small models are trained for a while first, those of ``train`` are not. For each budget, a session runs steps until its
+plan has settled. The following steps are measured: the most that was held at any time, as the session counts it and on
+CUDA also what the allocator counts; the predicted bytes; the squared error of the gradient relative to its square; and
+time relative to plain PyTorch, with both taking turns. With --offload, the budget limits what stays in memory, and bits
+are those of ``default``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .results import ResultFile, new_run
 from .steps import PLAIN, Bench, Variant, free_memory, seconds_per_step
 from .table import table
 
-#: Two steps of learning, of which the second is observed, and some until its figures have come from the device.
+#: Steps until the plan has settled: two of learning, the second observed, and some until its figures are available.
 SETTLING = 6
 SMALL = "small:"
 
@@ -53,10 +53,10 @@ class Row:
     model: str
     budget: str
     offload: bool
-    plain: int  #: bytes that are held without actzip
-    limit: int  #: bytes of the budget
-    most_held: int  #: at any time of the measured steps
-    allocated: int | None  #: between forward and backward, by the allocator; None on the CPU
+    plain: int  #: bytes held without actzip
+    limit: int  #: the budget in bytes
+    most_held: int  #: the maximum during the measured steps
+    allocated: int | None  #: between forward and backward, as the allocator counts; None on the CPU
     offloaded: int
     predicted: int | None  #: by the plan
     error: float
@@ -100,7 +100,7 @@ def prepared(name: str, device: torch.device, batch: int | None) -> Bench:
 
 
 def session_options(budget: str, offload: str | None) -> dict[str, str | float]:
-    """``1/8`` is a share, too."""
+    """Returns the options of a session. A budget may also be written as a fraction, such as ``1/8``."""
     top, slash, bottom = budget.partition("/")
     try:
         value = float(top) / float(bottom) if slash else budget

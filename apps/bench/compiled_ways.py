@@ -1,8 +1,8 @@
-"""Ways to make a step that torch.compile takes part in: ``compiled``, and ``compile:PRESET`` with few bits.
+"""Ways to run a step with torch.compile: alone (``compiled``), and with compression (``compile:PRESET``).
 
-Options follow, as in ``compiled,budget=0.5`` or ``compile:default,mode=reduce-overhead``: ``budget`` is the share of
-the memory of its activations that torch.compile may use, computing the rest again, ``mode`` is torch.compile's, and
-``derive`` actzip.compile's.
+Options may follow, as in ``compiled,budget=0.5`` or ``compile:default,mode=reduce-overhead``. With ``budget``,
+torch.compile may use that share of the memory of its activations, and computes the rest again. ``mode`` is an option of
+torch.compile, ``derive`` one of actzip.compile.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class CompiledWay:
         return MODES[self.mode]
 
     def compile(self, model: nn.Module) -> nn.Module:
-        """Nothing is compiled before the first step."""
+        """Returns the compiled model. Compiling itself happens in the first step."""
         if self.preset is not None:
             return compiled.compile(model, mode=self.mode, **self.session_options())
         return torch.compile(model, options=self._options())
 
     def compile_in_place(self, model: nn.Module, **options: Any) -> compiled.CompiledSession | None:
-        """The same for whoever calls the model by its old name. Gives the session of its graphs."""
+        """Compiles the model itself. Returns the session of its graphs, or None if nothing is compressed."""
         settings = self._options()
         session = None
         if self.preset is not None:
@@ -60,7 +60,7 @@ class CompiledWay:
         modes = {} if self.mode == "default" else torch._inductor.list_mode_options(self.mode)
         if self.budget == 1:
             return modes
-        from .memory_budget import BudgetPartitioner  # it loads the compiler
+        from .memory_budget import BudgetPartitioner  # only here, since it loads the compiler
 
         return {**modes, "custom_partitioner_fn": BudgetPartitioner(self.budget)}
 
@@ -70,7 +70,7 @@ class CompiledWay:
 
 
 def parse(way: str) -> CompiledWay | None:
-    """None if torch.compile has no part in it."""
+    """Returns the compiled way of that name, or None if it is a way without torch.compile."""
     if way.split(",")[0] != COMPILED and not way.startswith(COMPRESSED):
         return None
     rest, options = [], {}
@@ -88,7 +88,7 @@ def parse(way: str) -> CompiledWay | None:
 
 
 def check(way: str, device: torch.device) -> None:
-    """Refuses what cannot be compiled, or not there."""
+    """Raises BenchError for a way that cannot be compiled, or not for this device."""
     found = parse(way)
     assert found is not None
     if found.has_cuda_graphs and device.type != "cuda":
@@ -107,7 +107,8 @@ def with_mode(way: str, mode: str) -> str:
 
 
 def saved_bytes(model: nn.Module, forward: Callable[[], torch.Tensor]) -> int:
-    """What autograd holds between forward and backward, weights and buffers aside. Graphs are made before."""
+    """Returns the bytes that autograd holds between forward and backward, without weights and buffers. Compiled graphs
+    must have been made before."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     found: dict[int, int] = {}
 

@@ -1,4 +1,4 @@
-"""When kernels and copies of a step ran, one below the other, as an SVG."""
+"""Draws when kernels and copies of a step ran, one below the other, as an SVG."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from html import escape
 WIDTH, LEFT, RIGHT = 1200, 120, 20
 TOP, BAR, GAP = 44, 36, 12
 COLOURS = ("#2f6fb0", "#d9822b", "#4b9b5f")
-LEAST_GAP = 0.5  # pixels: bars that are closer are drawn as one
+LEAST_GAP = 0.5  # pixels; bars that are closer than this are drawn as one
 
 Span = tuple[float, float]
 
 
 def draw(title: str, rows: Mapping[str, Sequence[Span]]) -> str:
-    """The text of the SVG. Each row has the starts and ends of what ran, in microseconds."""
+    """Returns the text of the SVG. Each row lists when something started and ended, in microseconds."""
     spans = [span for row in rows.values() for span in row]
     start = min((first for first, _ in spans), default=0.0)
     end = max((last for _, last in spans), default=1.0)
@@ -36,7 +36,7 @@ def draw(title: str, rows: Mapping[str, Sequence[Span]]) -> str:
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
-    """The same in order, with those as one that overlap or nearly touch."""
+    """Sorts the spans, and merges those that overlap or nearly touch."""
     found: list[Span] = []
     for first, last in sorted(spans):
         if found and first - found[-1][1] < LEAST_GAP:

@@ -1,4 +1,4 @@
-"""The data sets of the tasks, from files in one folder; a file that is not as it should be is refused by name."""
+"""Reads the data sets of the tasks from files in one folder. A broken file is refused by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPLITS = ("train", "val", "test", "-")
 
 
 def find_folder(given: str | None, files: Sequence[str]) -> Path:
-    """The folder given or that of ACTZIP_DATA, with all these files in it."""
+    """Returns the given folder, or that of ACTZIP_DATA. Raises BenchError unless all these files are in it."""
     name = given or os.environ.get("ACTZIP_DATA")
     if not name:
         raise BenchError(f"no data folder (allowed: --data DIR or ACTZIP_DATA=DIR, with {', '.join(files)} in it)")
@@ -32,7 +32,7 @@ def find_folder(given: str | None, files: Sequence[str]) -> Path:
 
 
 def fingerprint(folder: Path, files: Sequence[str]) -> str:
-    """Equal for equal data."""
+    """Returns a hash of the files."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(hashlib.sha256((folder / file).read_bytes()).digest())
@@ -40,7 +40,8 @@ def fingerprint(folder: Path, files: Sequence[str]) -> str:
 
 
 def read_images(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images as uint8 [n, 32, 32, 3] and their labels, from "JPGS", count, and label, length and JPEG of each."""
+    """Returns images as uint8 [n, 32, 32, 3], and their labels. The file contains "JPGS", the count, and for each image
+    label, length and JPEG."""
     records = _jpeg_records(path)
     images = np.empty((len(records), IMAGE_SIDE, IMAGE_SIDE, 3), np.uint8)
 
@@ -89,7 +90,7 @@ def _decode_jpeg(path: Path, i: int, jpeg: bytes) -> np.ndarray:
 
 
 def read_graph(nodes_path: Path, edges_path: Path) -> dict[str, np.ndarray]:
-    """Binary features [nodes, words], labels (-1: none), the nodes of each split, and undirected edges [n, 2]."""
+    """Returns binary features [nodes, words], labels (-1: none), nodes of each split, and undirected edges [n, 2]."""
     labels, splits, words = [], [], []
     for number, line in enumerate(_lines(nodes_path), 1):
         try:
@@ -122,7 +123,7 @@ def _edges(path: Path, nodes: int) -> np.ndarray:
 
 
 def read_sentences(path: Path) -> tuple[list[list[str]], np.ndarray]:
-    """The words of each sentence, and labels 0 or 1."""
+    """Returns the words of each sentence, and labels 0 or 1."""
     header, *lines = _lines(path)
     if header != "sentence\tlabel":
         raise BenchError(f"{path}: begins with {header[:60]!r} (expected: 'sentence', tab, 'label')")
@@ -137,7 +138,7 @@ def read_sentences(path: Path) -> tuple[list[list[str]], np.ndarray]:
 
 
 def read_characters(path: Path) -> np.ndarray:
-    """The text as numbers of its characters, 0 for the first in code order."""
+    """Returns the text as numbers of its characters, which are numbered from 0 in code order."""
     text = _text(path)
     number = {character: i for i, character in enumerate(sorted(set(text)))}
     return np.array([number[character] for character in text], np.int64)

@@ -1,9 +1,9 @@
 """What `division` does: the energy in the low and the high part of each site, and a picture of one map.
 
-A model is trained for some steps, on CIFAR-10 where there is a data folder, else on images made up for it. Then one
-forward is looked at: for everything that it keeps by `dual`, the share of the energy (sum of squares) in the block
-averages and in what is left, the bytes of both, and the relative squared error of what backward gets. docs/division.md
-says what to make of them.
+Trains a model for some steps, on CIFAR-10 if there is a data folder, otherwise on generated images. Then runs one
+forward, and shows for everything that it keeps by `dual` the share of the energy (sum of squares) in the block averages
+and in the rest, the bytes of both, and the relative squared error of what backward gets. docs/division.md explains the
+figures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .tasks.cifar10_images import DEVIATION, MEAN
 
 Data = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 
-#: With the side of made-up images; those of CIFAR-10 have 32 for all.
+#: Models, with the side of generated images. CIFAR-10's have 32 for all models.
 MODELS: dict[str, tuple[ModelSpec, int]] = {
     "resnet18": (classified(lambda: ResNet18(Cifar10.width)), 32),
     "resnet50": (models.residual("resnet50", classes=CLASSES), 224),
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """What can be refused is refused before anything takes time."""
+    """Refuses wrong options before anything takes time."""
     for name, value, least in (("--steps", options.steps, 0), ("--batch", options.batch, 1),
                                ("--sample", options.sample, 0), ("--channel", options.channel, 0)):
         if value < least:
@@ -111,7 +111,7 @@ class Line(SiteParts):
 
 
 class View:
-    """One forward of a model, taken apart; of one site also what was taken apart."""
+    """The parts of everything that one forward of a model keeps, and for one site also the tensor itself."""
 
     def __init__(self, bench: Bench, preset: str, drawn: str | None) -> None:
         self.drawn, self.tensor, self.parts = drawn, torch.empty(0), None
@@ -125,7 +125,7 @@ class View:
     def _look(self, site: str, tensor: torch.Tensor, parts: Parts) -> None:
         if self.drawn in (None, site):
             self.drawn, self.parts = site, parts
-            self.tensor = tensor.clone()  # a ReLU in place may follow
+            self.tensor = tensor.clone()  # an in-place ReLU may follow
 
 
 def shown_map(tensor: torch.Tensor, parts: Parts, sample: int, channel: int) -> map_picture.Map:
@@ -147,7 +147,7 @@ def draw(options: argparse.Namespace, view: View) -> None:
 
 
 def images(folder: str | None, side: int) -> tuple[str, Data]:
-    """Where images come from, and a function that gives a batch of them."""
+    """Returns the origin of the images, and a function that returns a batch of them."""
     if not folder and not os.environ.get("ACTZIP_DATA"):
         return MADE_UP, lambda batch: scenes(batch, side)
     name = Cifar10.files[0]
@@ -164,7 +164,7 @@ def images(folder: str | None, side: int) -> tuple[str, Data]:
 
 
 def scenes(batch: int, side: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A striped disc before a background that grows lighter to one side, with noise; its stripes tell the class."""
+    """Returns noisy images of a striped disc before a sloping background. The direction of the stripes is the class."""
     y = torch.randint(CLASSES, (batch,))
     across = torch.linspace(-1, 1, side)
     down = across[:, None]
@@ -179,12 +179,12 @@ def scenes(batch: int, side: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def text(sites: Sequence[SiteParts]) -> str:
-    """A row for each site, and one for all of them."""
+    """Returns a table with a row for each site, and one for all of them."""
     def row(name: str, shape: str, chosen: Sequence[SiteParts]) -> tuple[str, ...]:
         def total(field: str) -> float:
             return sum(getattr(site, field) for site in chosen)
 
-        energy = total("energy") or 1.0  # all is 0: so are its parts
+        energy = total("energy") or 1.0  # if it is 0, so are the parts
         low, high = total("low_energy") / energy, total("high_energy") / energy
         return (name, shape, f"{100 * low:.2f}", f"{100 * high:.2f}", f"{100 * (low + high):.2f}",
                 f"{total('low_bytes') / 1024:.1f}", f"{total('high_bytes') / 1024:.1f}",

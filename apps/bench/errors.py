@@ -2,4 +2,4 @@
 
 
 class BenchError(Exception):
-    """Something the user can mend: a missing file or package, a value that is not allowed."""
+    """An error that the user can fix: a missing file or package, or a value that is not allowed."""

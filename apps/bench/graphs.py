@@ -10,9 +10,9 @@ from torch import nn
 
 
 class SymmetricProduct(torch.autograd.Function):
-    """graph @ x for a symmetric graph: its gradient is the same product, and nothing but the graph is kept.
+    """graph @ x for a symmetric graph. Its gradient is the same product, and only the graph is kept.
 
-    torch.sparse.mm keeps no more, but its backward multiplies by the transposed matrix, which is stored by columns.
+    torch.sparse.mm also keeps only the graph, but its backward multiplies by the transpose, which is stored by columns.
     """
 
     @staticmethod
@@ -56,20 +56,21 @@ class GraphNetwork(nn.Module):
 
 
 def random_graph(nodes: int, edges: int) -> torch.Tensor:
-    """A symmetric graph with loops, normalised as GCN does it: D^-1/2 (A + I) D^-1/2, by rows (CSR)."""
+    """Returns a symmetric graph with loops, normalised as for a GCN: D^-1/2 (A + I) D^-1/2, by rows (CSR)."""
     ends = torch.randint(nodes, (2, edges))
     loops = torch.arange(nodes).expand(2, -1)
     return normalised(torch.cat([ends, ends.flip(0), loops], 1), nodes)
 
 
 def normalised(ends: torch.Tensor, nodes: int) -> torch.Tensor:
-    """Of a list of edges that has both directions of each, and the loops."""
-    places = torch.unique(ends[0] * nodes + ends[1])  # sorted by rows, as CSR wants them
+    """Returns the normalised graph of a list of edges, which must contain both directions of each edge, and the
+    loops."""
+    places = torch.unique(ends[0] * nodes + ends[1])  # sorted by rows, as CSR requires
     row, column = places // nodes, places % nodes
     degree = torch.bincount(row, minlength=nodes)
     scale = degree.rsqrt()
     first = F.pad(degree.cumsum(0), (1, 0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls its CSR tensors new
+        warnings.simplefilter("ignore")  # torch warns that CSR tensors are in beta
         return torch.sparse_csr_tensor(
             first, column, scale[row] * scale[column], (nodes, nodes), check_invariants=False)

@@ -1,8 +1,9 @@
-"""How fast a GPU and pinned memory exchange bytes, and how close to that the copies of a session come.
+"""How fast bytes move between a GPU and pinned memory, and how close to that the copies of a session come.
 
-Large copies in one direction, in the other, and in both at once; with --model also those of a step whose session
-offloads to the host, as a profiler sees them: bytes over the time from the first copy to the end of the last, and over
-the time in which one of them runs. --trace writes what the profiler saw, and beside it a picture of copies and kernels.
+Measures large copies in one direction, in the other, and in both at once. With --model, also the copies of a step whose
+session offloads to the host, by a profiler: their bytes divided by the time from the start of the first to the end of
+the last, and by the time in which any of them runs. --trace writes the profiler's trace, and beside it a picture of
+copies and kernels.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from .table import table
 OUT, IN = "to the host", "to the GPU"
 #: How a profiler names the copies of each direction.
 NAMES = {OUT: "Memcpy DtoH", IN: "Memcpy HtoD"}
-LEAST_BYTES = 16384  # smaller copies are a program's own: sessions leave such tensors where they are
-WARM_UP = 4  # steps, in which sessions learn and pinned memory is taken
+LEAST_BYTES = 16384  # smaller copies belong to the program, as sessions do not offload such tensors
+WARM_UP = 4  # steps in which sessions learn and allocate pinned memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,15 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Copies:
-    """Of one direction, in one step."""
+    """The copies of one step in one direction."""
 
     count: int
     bytes: int
-    span_us: float  #: from the first's start to the last's end
-    busy_us: float  #: in which at least one runs
+    span_us: float  #: from the start of the first to the end of the last
+    busy_us: float  #: time in which at least one runs
 
     def rate(self, microseconds: float) -> float:
-        """GB/s."""
+        """Returns GB/s."""
         return self.bytes / microseconds / 1e3 if microseconds else 0.0
 
 
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace, device: torch.device) -> None:
-    """What can be refused is refused before anything takes time."""
+    """Refuses wrong options before anything takes time."""
     if device.type != "cuda":
         raise BenchError(f"link on {device} (allowed: --device cuda)")
     for name, value in (("--mib", options.mib), ("--repeats", options.repeats), ("--batch", options.batch)):
@@ -81,7 +82,7 @@ def check(options: argparse.Namespace, device: torch.device) -> None:
 
 
 def link_rates(device: torch.device, size: int, repeats: int) -> dict[str, tuple[float, float]]:
-    """For each direction GB/s alone and while the other one runs."""
+    """Returns GB/s for each direction, alone and while the other one runs."""
     lines = {OUT: Line(device, size, to_host=True), IN: Line(device, size, to_host=False)}
     for line in lines.values():
         line.start(2)
@@ -98,7 +99,7 @@ def link_rates(device: torch.device, size: int, repeats: int) -> dict[str, tuple
 
 
 class Line:
-    """Copies in one direction, on a stream of their own."""
+    """Copies in one direction, on their own stream."""
 
     def __init__(self, device: torch.device, size: int, to_host: bool) -> None:
         host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
@@ -122,7 +123,7 @@ def of_model(options: argparse.Namespace, device: torch.device, rates: dict[str,
     variant = Variant(options.preset, Bench(models.named(options.model), device, options.batch))
     for _ in range(WARM_UP):
         variant.step()
-    step_profile.trace(variant)  # the profiler's own first time
+    step_profile.trace(variant)  # warms up the profiler
     events = step_profile.trace(variant, options.trace)
     copies = copies_of(events)
     print(f"\n{options.model}, {options.preset}, batch {variant.bench.batch}\n{text(copies, rates)}")
@@ -156,7 +157,7 @@ def copies_in(events: list[step_profile.Event], direction: str) -> list[step_pro
 
 
 def rows_of(events: list[step_profile.Event]) -> dict[str, list[tuple[float, float]]]:
-    """For the picture: when something of each kind ran, in microseconds."""
+    """Returns the rows of the picture: when kernels and copies ran, in microseconds."""
     kernels = [event for event in events if event.get("cat") == "kernel"]
     rows = {"kernels": kernels, **{direction: copies_in(events, direction) for direction in NAMES}}
     return {name: [(event["ts"], event["ts"] + event["dur"]) for event in row] for name, row in rows.items()}

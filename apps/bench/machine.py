@@ -1,4 +1,4 @@
-"""Where and with what a figure was measured."""
+"""Describes the machine and the software on which a figure was measured."""
 
 import datetime
 import os
@@ -12,7 +12,7 @@ from .. import __version__
 
 
 def describe(device: torch.device) -> dict[str, str]:
-    """For the head of a table and for JSON: machine, versions, commit, date."""
+    """Returns machine, versions, commit and date, for headings and JSON."""
     return {
         "actzip": f"{__version__}, commit {_commit()}",
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -28,7 +28,8 @@ def heading(facts: dict[str, str]) -> str:
 
 
 def _commit() -> str:
-    """Of the sources that this package lies in; ACTZIP_COMMIT where they are a copy without their history."""
+    """Returns the commit of the sources that contain this package. ACTZIP_COMMIT overrides it, for copies without
+    history."""
     given = os.environ.get("ACTZIP_COMMIT")
     if given:
         return given

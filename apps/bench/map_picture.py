@@ -1,4 +1,4 @@
-"""One map of an activation beside its two parts and what backward gets, each with its scale, as an SVG."""
+"""Draws one map of an activation, its two parts and what backward gets, each with its scale, as an SVG."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from . import svg
 
 PANEL = 192  # pixels along the longer side, or up to twice that for large maps
 MARGIN, GAP, TOP = 16, 24, 58
-LINE = 24  # height of a map of one row
-#: Colours from the least to the greatest value, evenly spaced: of values, and of differences with 0 in the middle.
+LINE = 24  # height in pixels of a map that has one row
+#: Colours from the least to the greatest value, evenly spaced: for values, and for differences with 0 in the middle.
 VALUES = ((20, 24, 60), (33, 96, 140), (77, 171, 154), (190, 221, 130), (253, 246, 210))
 DIFFERENCES = ((33, 74, 150), (247, 247, 247), (165, 35, 40))
 
 
 @dataclasses.dataclass(frozen=True)
 class Map:
-    """One channel of one sample: rows and columns, those of several slices below each other."""
+    """One channel of one sample, as rows and columns. Several slices are below each other."""
 
     activation: np.ndarray
     low: np.ndarray
@@ -37,7 +37,7 @@ class Panel:
 
 
 def draw(title: str, shown: Map) -> str:
-    """The text of the SVG. Panels but the high part's have one scale."""
+    """Returns the text of the SVG. All panels share one scale, except that of the high part."""
     drawn = panels(shown)
     height, width = enlarged(drawn[0]).shape[:2]
     step = max(width, PANEL) + GAP
@@ -55,7 +55,7 @@ def draw(title: str, shown: Map) -> str:
 
 
 def panels(shown: Map) -> list[Panel]:
-    """Shares and error are those of this map."""
+    """Returns the panels. Shares of the energy and the error are those of this map."""
     energy = square_sum(shown.activation) or 1.0
     alike = (shown.activation, shown.low, shown.restored)
     least, greatest = min(float(a.min()) for a in alike), max(float(a.max()) for a in alike)
@@ -74,14 +74,14 @@ def square_sum(values: np.ndarray) -> float:
 
 
 def enlarged(panel: Panel) -> np.ndarray:
-    """Pixels as large as they may be: viewers that enlarge would blur them."""
+    """Returns the pixels of a panel, enlarged to its size. Viewers would blur them if they enlarged."""
     height, width = panel.values.shape
     times = max(1, PANEL // max(height, width))
     return coloured(panel).repeat(LINE if height == 1 else times, axis=0).repeat(times, axis=1)
 
 
 def coloured(panel: Panel) -> np.ndarray:
-    """uint8 [height, width, 3]; what is not finite is black."""
+    """Returns uint8 [height, width, 3]. Values that are not finite are black."""
     span = panel.greatest - panel.least
     place = (panel.values - panel.least) / span if span > 0 else np.full_like(panel.values, 0.5)
     finite = np.isfinite(place)
@@ -92,7 +92,7 @@ def coloured(panel: Panel) -> np.ndarray:
 
 
 def scale(panel: Panel, name: str, x: int, y: int, width: int) -> list[str]:
-    """A bar with the colours, and the values at its ends and in its middle."""
+    """Returns a colour bar with the values at its ends and in its middle."""
     last = len(panel.colours) - 1
     stops = "".join(f'<stop offset="{i / last:.3f}" stop-color="rgb{colour}"/>'
                     for i, colour in enumerate(panel.colours))

@@ -1,4 +1,4 @@
-"""torch.compile with a share of its memory: it computes again what does not fit."""
+"""torch.compile with a memory budget: it recomputes whatever does not fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 class BudgetPartitioner(CustomPartitionerFn):
     """torch's own partitioner with ``activation_memory_budget``.
 
-    A way to split graphs of its own: where the setting alone differs, torch takes graphs that it has made without it.
+    It is a partitioner because torch would reuse graphs that it has made without the setting if only that differed.
     """
 
     def __init__(self, budget: float) -> None:

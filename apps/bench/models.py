@@ -1,4 +1,4 @@
-"""The models whose training step is measured: what other people train, at the size they train it, on random data."""
+"""The models whose training step is measured: well-known models in their usual sizes, on random data."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class ModelSpec:
     dtype: str  #: as the table names it
     batch: int  #: images, sequences or nodes
     make: Callable[[], nn.Module]
-    data: Callable[[int], tuple[Any, ...]]  #: of that many images, sequences or nodes
-    loss: Callable[..., torch.Tensor]  #: of the model and its data
-    blocks: Callable[[nn.Module], Iterable[nn.Module]]  #: what checkpointing would compute again, one at a time
+    data: Callable[[int], tuple[Any, ...]]  #: returns that many images, sequences or nodes
+    loss: Callable[..., torch.Tensor]  #: takes the model and its data
+    blocks: Callable[[nn.Module], Iterable[nn.Module]]  #: the modules that checkpointing recomputes one at a time
     autocast: torch.dtype | None = None
     needs: str = ""  #: the package that has the model, if it is neither torch nor this one
 
 
 def vision(name: str, classes: int = 1000, size: int = 224, **fields: Any) -> ModelSpec:
-    """A network of torchvision with random weights."""
+    """Returns a network of torchvision, with random weights."""
 
     def make() -> nn.Module:
         network = getattr(importlib.import_module("torchvision.models"), name)(weights=None, num_classes=classes)
@@ -50,19 +50,19 @@ def vision(name: str, classes: int = 1000, size: int = 224, **fields: Any) -> Mo
 
 
 def residual(name: str, **sizes: Any) -> ModelSpec:
-    """ResNets, as they are trained today: bf16 by autocast, channels last."""
+    """Returns a ResNet as it is usually trained: bf16 by autocast, channels last."""
     return vision(name, **sizes, dtype="bf16 autocast", batch=256, autocast=torch.bfloat16, blocks=lambda model: [
         block for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for block in stage])
 
 
 def swin(**sizes: Any) -> ModelSpec:
     return vision("swin_t", **sizes, dtype="fp32", batch=256, blocks=lambda model: [
-        block for stage in model.features[1::2] for block in stage])  # between them the patches are merged
+        block for stage in model.features[1::2] for block in stage])  # layers between stages merge patches
 
 
 def bert(layers: int = 24, width: int = 1024, heads: int = 16, vocabulary: int = 30522, tokens: int = 128,
          attention: str = "sdpa", weights: torch.dtype = torch.bfloat16) -> ModelSpec:
-    """BERT-large by default; 15 % of the tokens are to be guessed."""
+    """Returns BERT-large by default. 15 % of the tokens are to be predicted."""
 
     def make() -> nn.Module:
         transformers = importlib.import_module("transformers")
@@ -74,7 +74,7 @@ def bert(layers: int = 24, width: int = 1024, heads: int = 16, vocabulary: int =
 
     def data(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids = torch.randint(vocabulary, (batch, tokens))
-        return ids, torch.where(torch.rand(batch, tokens) < 0.15, ids, -100)  # -100: not asked for
+        return ids, torch.where(torch.rand(batch, tokens) < 0.15, ids, -100)  # -100: ignored by the loss
 
     return ModelSpec(NAMES[weights], 64, make, data, loss=language_loss,
                      blocks=lambda model: model.bert.encoder.layer, needs="transformers")
@@ -82,7 +82,7 @@ def bert(layers: int = 24, width: int = 1024, heads: int = 16, vocabulary: int =
 
 def llama(layers: int = 8, width: int = 2048, inner: int = 5632, heads: int = 16, vocabulary: int = 32000,
           tokens: int = 2048, weights: torch.dtype = torch.bfloat16) -> ModelSpec:
-    """The layers of a Llama of about 1.1 billion weights, fewer of them."""
+    """Returns a Llama with layers as in that of about 1.1 billion weights, but fewer of them."""
 
     def make() -> nn.Module:
         transformers = importlib.import_module("transformers")
@@ -101,7 +101,7 @@ def llama(layers: int = 8, width: int = 2048, inner: int = 5632, heads: int = 16
 
 
 def gcn(width: int = 256, layers: int = 3, features: int = 128, classes: int = 40, nodes: int = 169_343) -> ModelSpec:
-    """What OGB's own example trains on ogbn-arxiv, on a random graph of its size; all nodes are one batch."""
+    """Returns the GCN of OGB's example for ogbn-arxiv, with a random graph of that size. A batch has all nodes."""
     edges_of_arxiv, nodes_of_arxiv, trained_nodes_of_arxiv = 1_166_243, 169_343, 90_941
 
     def data(batch: int) -> tuple[torch.Tensor, ...]:
@@ -121,7 +121,7 @@ def language_loss(model: nn.Module, ids: torch.Tensor, labels: torch.Tensor) -> 
 
 
 def check_package(name: str, spec: ModelSpec) -> None:
-    """Before anything takes time."""
+    """Raises BenchError if the model's package is missing. Called before anything takes time."""
     try:
         importlib.import_module(spec.needs or "torch")
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Paddle: bytes between forward and backward and time of a step, for each level of ActNN and each batch size.
+"""Paddle: bytes held between forward and backward and time of a step, for each level of ActNN and each batch size.
 
-Bytes are those that Paddle's own allocator has given out; what actzip keeps is among them. Or, with --host-cost, what
-packing and unpacking a small tensor costs.
+The bytes are those of Paddle's own allocator, which include what actzip keeps. With --host-cost: what packing and
+unpacking a small tensor costs instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .errors import BenchError
 from .paddle_train import MODELS
 from .table import table
 
-PLAIN = "exact"  #: the port's name for full precision
+PLAIN = "exact"  #: the name of full precision in ActNN-PaddlePaddle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def held_bytes() -> int:
 
 
 def measure(model: paddle.nn.Layer, preset: str, batch: int, size: int, repeats: int) -> tuple[int, float]:
-    """Bytes that a step holds, and its seconds; the first two steps do not count."""
+    """Returns the bytes that a step holds, and its median time in seconds without the first two steps."""
     x, y = paddle.randn([batch, 3, size, size]), paddle.randint(0, 10, [batch])
     session = None if preset == PLAIN else actzip.Session(model, preset=preset)
     held, seconds = [], []
@@ -56,7 +56,7 @@ def measure(model: paddle.nn.Layer, preset: str, batch: int, size: int, repeats:
 
 
 def host_cost() -> list[list[str]]:
-    """Microseconds of the processor that hooks add to an operator which saves one small tensor."""
+    """Returns rows with the CPU time in microseconds that hooks add to an operator which saves one small tensor."""
     count = 2000
     x = paddle.randn([4, 4])
     x.stop_gradient = False
@@ -65,7 +65,7 @@ def host_cost() -> list[list[str]]:
         return [paddle.tanh(x) for _ in range(count)]
 
     def timed(run: Callable[[], object]) -> float:
-        begin = time.process_time()  # other programs may be running
+        begin = time.process_time()  # CPU time, since other programs may be running
         run()
         return (time.process_time() - begin) / count * 1e6
 
@@ -82,7 +82,7 @@ def host_cost() -> list[list[str]]:
 
     session = actzip.Session()
     runs: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-    for turn in range(52):  # each is first as often as second: what runs first pays for what the other left behind
+    for turn in range(52):  # the two alternate in going first, since the first one cleans up after the other
         for is_ours in (turn % 2 == 0, turn % 2 == 1):
             runs[is_ours].append(once(session if is_ours else None))
     plain, ours = ([statistics.median(run[part] for run in runs[which][2:]) for part in (0, 1)] for which in (False, True))

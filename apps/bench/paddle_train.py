@@ -1,6 +1,6 @@
-"""Paddle: the same training with and without compression, step by step: losses, memory, seconds.
+"""Paddle: the same training with and without compression: losses, and seconds of a step.
 
-Images are generated, or those of CIFAR-10 (--data). Every preset starts from the same weights and sees the same batches.
+Images are generated, or those of CIFAR-10 (--data). All presets start from the same weights and see the same batches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def generated(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Waves of ten directions and frequencies in noise; and which of them each is."""
+    """Returns noisy images of waves, and labels, which determine direction and frequency of the wave."""
     random = np.random.default_rng(seed)
     labels = random.integers(10, size=count)
     y, x = np.mgrid[0:files.IMAGE_SIDE, 0:files.IMAGE_SIDE].astype("float32")
@@ -63,7 +63,7 @@ def batches(images: np.ndarray, labels: np.ndarray, size: int, seed: int) -> Ite
 
 
 class Training:
-    """One preset from one seed: None is full precision."""
+    """The training with one preset from one seed. A preset of None is full precision."""
 
     def __init__(self, options: argparse.Namespace, preset: str | None, seed: int) -> None:
         paddle.seed(seed)
@@ -89,7 +89,7 @@ class Training:
 
 
 def train(options: argparse.Namespace, preset: str | None, seed: int) -> tuple[list[float], float]:
-    """The losses, and the median of the seconds of a step."""
+    """Returns the losses, and the median time of a step in seconds."""
     images, labels = images_of(options.data, seed)
     training, losses, seconds = Training(options, preset, seed), [], []
     for _, batch in zip(range(options.steps), batches(images, labels, options.batch, seed)):

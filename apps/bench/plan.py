@@ -1,11 +1,12 @@
-"""Whether bits go where they matter: sensitivities as observed and as measured, and the variance of plans.
+"""Whether bits go where they matter: observed and measured sensitivities, and the variance of plans.
 
-A model is trained for some steps. One step is observed several times, which gives the estimate of each site's
-sensitivity as a session has it; then, with all others kept as a plan of 2 bits has them, each site alone gets noise of
-2 bits, several times, which measures it. At the end the gradient's variance is measured with 2 bits planned, with 1.5
-bits planned and with 2 bits for all. Plans and predictions are by the observed sensitivities; variances are relative to
-the square of the gradient. With --samples also that of 2 bits planned for sites and samples, these by their sizes, and
-by their gradients as well, which are then known of this very batch: in training they are those of an epoch before.
+Trains a model for some steps. Observes one step several times, which estimates the sensitivity of each site as a
+session does. Then measures each site: it alone gets noise of 2 bits, several times, while all others are kept as in a
+plan of 2 bits. At the end the gradient's variance is measured with 2 bits planned, with 1.5 bits planned, and with 2
+bits for all. Plans and predictions use the observed sensitivities; variances are relative to the square of the
+gradient. With --samples, the variance is also measured with 2 bits planned for sites and samples: by the sizes of
+samples, and by their gradients, too. Gradients are then known for this very batch; in training they come from the epoch
+before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .steps import free_memory
 from .table import table
 from .tasks import TASKS
 
-#: Name: the task and the steps that bring it to the middle of its training; the GCN has no task of three layers.
+#: For each model its task, and how many steps lead to the middle of its training. No task has a GCN of three layers.
 MODELS = {"resnet18": ("cifar10", 1000), "gpt": ("shakespeare", 400), "gcn": (None, 40)}
 LOW_BITS = 1.5
 
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """One holding: what several sites may share."""
+    """The memory of one site, or of several that share it."""
 
     name: str
     elems: int
@@ -63,14 +64,14 @@ class Result:
     """All figures of one model."""
 
     sites: list[Site]
-    spearman: float  #: of observed and measured sensitivities
-    uniform_predicted: float  #: variance with 2 bits for all, by the observed sensitivities
+    spearman: float  #: rank correlation of observed and measured sensitivities
+    uniform_predicted: float  #: variance with 2 bits for all, predicted from the observed sensitivities
     uniform: float  #: the same, measured
     planned_predicted: float
     planned: float
     planned_low: float
-    by_sample: float | None = None  #: 2 bits planned, for samples too
-    by_gradient: float | None = None  #: and these by their gradients
+    by_sample: float | None = None  #: with 2 bits planned, for samples too
+    by_gradient: float | None = None  #: the same, with samples weighed by their gradients
     model: str = ""
     device: str = ""
     run: str = ""
@@ -100,7 +101,8 @@ def run(options: argparse.Namespace) -> int:
 
 def trained(options: argparse.Namespace,
             device: torch.device) -> tuple[torch.nn.Module, Callable[[], torch.Tensor], int]:
-    """A model in the middle of its training, its loss on the next batch, and how many samples that has."""
+    """Returns a model in the middle of its training, its loss on the next batch, and the size of that batch (0 for
+    graphs)."""
     task_name, steps = MODELS[options.model]
     steps = options.train or steps
     if task_name is None:
@@ -126,7 +128,7 @@ def trained(options: argparse.Namespace,
 
 
 class Planned:
-    """A session whose sensitivities are set by hand, and the variance that its plan leaves."""
+    """A session with given sensitivities, to measure the variance that its plan leaves."""
 
     def __init__(self, model: torch.nn.Module, loss: Callable[[], torch.Tensor], bits: float, draws: int,
                  samples: int = 0, use_gradient: bool = False) -> None:
@@ -135,9 +137,9 @@ class Planned:
         self._loss, self._samples = loss, samples
         self.measurement = Measurement(self._session, model, self._step)
         with unchanged(model):
-            self._step()  # gradients of samples are learned in steps that are no trials
+            self._step()  # gradients of samples are learned only in steps that are no trials
         self.measurement.holdings()
-        for _ in range(draws):  # by now it has learned what is shared
+        for _ in range(draws):  # by now the session knows which sites share memory
             self.holdings = self.measurement.observe()
 
     def _step(self) -> None:
@@ -171,7 +173,7 @@ def compare(model: torch.nn.Module, loss: Callable[[], torch.Tensor], draws: int
     measured = planned.measurement.sensitivities(planned.holdings, alone=planned.holdings, draws=draws)
     sites = [Site(holding.name, elems(holding), observed[holding.name], measured[holding.name])
              for holding in planned.holdings]
-    planned.set(elems)  # all elements alike: 2 bits for all
+    planned.set(elems)  # with equal sensitivities of all elements, all get 2 bits
     uniform, uniform_predicted = planned.measurement.variance(draws), predicted(planned.holdings, observed)
     rank = spearman([site.observed for site in sites], [site.measured for site in sites])
     return Result(sites, rank, uniform_predicted, uniform, by_plan_predicted, by_plan, planned_low, *by_sample)
@@ -185,7 +187,7 @@ def variance_by_sample(model: torch.nn.Module, loss: Callable[[], torch.Tensor],
 
 
 def predicted(holdings: Sequence[Holding], sensitivity: Mapping[str, float]) -> float:
-    """The variance that `holdings` add to the gradient, as they are kept."""
+    """Returns the variance that `holdings`, as they are kept, add to the gradient."""
     return sum(sensitivity[holding.name] * _C.expected_error(holding.keeper.codec)
                for holding in holdings if holding.keeper.codec != "as is")
 
@@ -196,7 +198,7 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def text(result: Result) -> str:
-    """The sites, the most sensitive first, and what follows."""
+    """Returns a table of the sites, the most sensitive first, and the other figures."""
     rows = [(site.name, site.elems, f"{site.observed:.3e}", f"{site.measured:.3e}",
              f"{site.observed / site.measured:.2f}" if site.measured else "-")
             for site in sorted(result.sites, key=lambda site: -site.measured)]

@@ -1,8 +1,8 @@
-"""What a benchmark calls a preset: one of actzip.Session's, or options of it, as in ``bits=1.5,adapt=layer``.
+"""Presets of the benchmarks: those of actzip.Session, or options of it, as in ``bits=1.5,adapt=layer``.
 
-Rules for some sites may follow, as in ``default,gelu.*=rotated:2``: a preset names all that its run depends on. With
-``convert:`` before it the model's layers are converted, and nothing else is compressed; with ``convert+scope:`` the
-rest is, too.
+Rules for some sites may follow, as in ``default,gelu.*=rotated:2``, so that a preset names everything that a run
+depends on. With ``convert:`` before it, the model's layers are converted, and nothing else is compressed; with
+``convert+scope:`` everything else is, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def converts(preset: str) -> bool:
 
 
 def begin(model: nn.Module, preset: str, **options: Any) -> tuple[Session, AbstractContextManager]:
-    """The session for ``model``, and what to enter around forward. Converts the model if that is asked for."""
+    """Returns a session for ``model``, and the scope to enter around forward. Converts the model if the preset says
+    so."""
     options |= options_of(preset)
     if not converts(preset):
         session = Session(model, **options)
@@ -43,7 +44,7 @@ def begin(model: nn.Module, preset: str, **options: Any) -> tuple[Session, Abstr
 
 
 def with_rules(preset: str, rules: Sequence[str]) -> str:
-    """The preset with these rules after its own, which come first."""
+    """Returns the preset with these rules added after its own, which take precedence."""
     for rule in rules:
         if not _is_rule(rule):
             raise BenchError(f"--rule {rule} (allowed: PATTERN=CODEC, the pattern with a '.' or '*' and no ',' in it, "
@@ -52,7 +53,7 @@ def with_rules(preset: str, rules: Sequence[str]) -> str:
 
 
 def options_of(preset: str) -> dict[str, Any]:
-    """For :class:`actzip.Session`."""
+    """Returns the options for :class:`actzip.Session`."""
     parts = preset.removeprefix(LAYERS).removeprefix(LAYERS_IN_SCOPE).split(",")
     options: dict[str, Any] = {}
     if parts[0].split("=")[0] not in OPTIONS:
@@ -70,7 +71,7 @@ def options_of(preset: str) -> dict[str, Any]:
 
 
 def _is_rule(text: str) -> bool:
-    """Sites have a dot in their names, and options have none."""
+    """Whether this is a rule. Patterns have a dot or a star, and names of options have neither."""
     pattern, separator, codec = text.partition("=")
     return bool(separator and codec) and any(mark in pattern for mark in ".*") and "," not in text
 
@@ -83,7 +84,7 @@ def _value(preset: str, name: str, text: str) -> Any:
 
 
 def check(preset: str) -> None:
-    """Refuses what no session takes."""
+    """Raises BenchError for a preset that no session allows."""
     try:
         Session(**options_of(preset))
     except ValueError as error:

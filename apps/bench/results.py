@@ -1,4 +1,4 @@
-"""Rows of `train`, and files that collect rows over several runs."""
+"""The rows of `train`, and files that collect rows over several runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .errors import BenchError
 
 @dataclasses.dataclass
 class Row:
-    """One way to make a step of one model.
+    """The figures of one way to run a step of one model.
 
-    Ratios and cosine compare with the plain step of the same run, or with what torch.compile alone gave in that run.
+    Ratios and cosine compare with the plain step of the same run, or with torch.compile alone in that run.
     """
 
     model: str
@@ -32,12 +32,12 @@ class Row:
     speed_ratio: float | None = None  #: above 1 is faster
     held_ratio: float | None = None  #: above 1 is smaller
     peak_ratio: float | None = None
-    cosine: float | None = None  #: of the gradient with that one's
+    cosine: float | None = None  #: between the gradients of both
     repeats: int = 0
     note: str = ""  #: why there are no figures
     plain: dict[str, float | None] | None = None  #: the figures that the ratios compare with
     profile: dict[str, Any] | None = None
-    against: str = "plain"  #: the way that they compare with
+    against: str = "plain"  #: name of the way that the ratios compare with
 
     def compare(self, plain: Row) -> None:
         self.against = plain.preset
@@ -57,14 +57,14 @@ def new_run() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ResultFile:
-    """Collects rows over several runs. Those of the same key that were measured before are replaced."""
+    """Collects rows over several runs. A new row replaces an earlier one of the same key."""
 
     path: Path
-    format: str  #: says whose file it is
-    key: tuple[str, ...]
+    format: str  #: identifies the command that wrote the file
+    key: tuple[str, ...]  #: names of the fields that make up the key
 
     def read(self) -> dict[str, Any]:
-        """The content, or an empty one. Refuses what this program did not write."""
+        """Returns the content, or an empty one if there is no file. Refuses files that this command did not write."""
         if not self.path.parent.is_dir():
             raise BenchError(f"{self.path}: there is no folder {self.path.parent}")
         if not self.path.exists():
@@ -78,7 +78,7 @@ class ResultFile:
         return content
 
     def merge(self, run: str, facts: Mapping[str, Any], rows: Sequence[Any]) -> None:
-        """Adds rows, dataclasses that name their run. A run that has none left is forgotten."""
+        """Adds rows, which are dataclasses with the name of their run. Runs without any rows left are removed."""
         content = self.read()
         added = [dataclasses.asdict(row) for row in rows]
         replaced = {self._key_of(row) for row in added}
@@ -88,7 +88,7 @@ class ResultFile:
         content["runs"] = {name: known for name, known in content["runs"].items() if name in used}
         unfinished = self.path.with_name(self.path.name + ".part")
         unfinished.write_text(json.dumps(content, indent=1) + "\n")
-        os.replace(unfinished, self.path)  # whole or not at all
+        os.replace(unfinished, self.path)  # so that the file is replaced as a whole or not at all
 
     def _key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self.key)

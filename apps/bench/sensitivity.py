@@ -1,8 +1,8 @@
-"""What each row of the policy costs and gives: the gradient's error with fewer and with more bits.
+"""What each row of the policy contributes: bytes and the gradient's error, with fewer and with more bits.
 
-Small models of every kind are trained for some steps. Then, for each row of the policy that a model uses, its codec
-is replaced by others while all else stays as the policy has it. The error is |g - exact|^2 / |exact|^2 over the whole
-gradient, mean over draws of the random signs; the row's own share is that error when nothing else loses anything.
+Trains small models of every kind for some steps. Then, for each row of the policy that a model uses, replaces its codec
+by others, while everything else stays as the policy has it. The error is |g - exact|^2 / |exact|^2 over the whole
+gradient, as the mean over draws of the random signs. The row's own error is that with everything else kept exactly.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .steps import Bench, cosine, free_memory
 from .table import table
 
 TRAINING_STEPS = 40
-LEARNING_STEPS = 2  # of a session: which results are asked for twice
+LEARNING_STEPS = 2  # steps in which a session learns which sites share memory
 CODECS = ("rotated:1", "rotated:2", "rotated:3", "rotated:4", "affine:4", "affine:8:nearest", "cast:bf16", "as is")
 FINE_CODECS = ("affine:8:nearest", "cast:bf16")  # for what the policy keeps as it is
-LOSSY = ("rotated", "affine", "cast")  # codecs that a row may have in place of its own
+LOSSY = ("rotated", "affine", "cast")  # codecs that lose something, and that others may replace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,13 +67,13 @@ def run(options: argparse.Namespace) -> int:
 class Line:
     """One codec in one row of the policy."""
 
-    row: str  #: what of it the model uses: operator.slot, separated by spaces
+    row: str  #: what the model uses of the row: operator.slot, separated by spaces
     codec: str
-    is_default: bool  #: whether the policy has it so
+    is_default: bool  #: whether this is the policy's codec
     held_bytes: int  #: of the whole step
     error: float
     cosine: float
-    own_error: float  #: with this row alone
+    own_error: float  #: if only this row loses anything
     reason: str = ""  #: of the row
     model: str = ""
     device: str = ""
@@ -87,10 +87,11 @@ class PolicyRow:
     reason: str
     operators: str  #: operator.slot, separated by spaces
     sites: tuple[str, ...]
-    codecs: tuple[str, ...]  #: that the policy gives them; none if it keeps them as they are
+    codecs: tuple[str, ...]  #: that the policy gives the sites; none if it keeps them as they are
 
     def all_by(self, codec: str) -> dict[str, str]:
-        """As rules for a session, by whole names: an operator may have sites in few bits and sites kept as they are."""
+        """Returns rules for a session that give all sites this codec. They use whole names, since an operator may also
+        have sites that are kept as they are."""
         return dict.fromkeys(self.sites, codec)
 
 
@@ -104,7 +105,7 @@ class Sensitivity:
         self._energy = sum(float(g.double().square().sum()) for g in self._exact)
 
     def lines(self) -> list[Line]:
-        """All together first, then row by row, the policy's own codec at the head of each."""
+        """Returns the line for the whole policy, then those of each row, which begin with the policy's own codec."""
         whole = self._measure({})
         lines = [Line("all", "default", True, *whole, own_error=whole[1])]
         rows = rows_in_use(self._report({}), self._report({"*": "rotated:4"}))
@@ -124,7 +125,7 @@ class Sensitivity:
         return Line(row.operators, codec, False, *self._measure(row.all_by(codec)), own, row.reason)
 
     def _measure(self, rules: dict[str, str]) -> tuple[int, float, float]:
-        """Bytes held, error, cosine."""
+        """Returns bytes held, error and cosine."""
         session = Session(self._bench.model, rules=rules)
         for _ in range(LEARNING_STEPS):
             self._bench.step(session)
@@ -142,7 +143,7 @@ class Sensitivity:
 
 
 def rows_in_use(default: Report, coarse: Report) -> list[PolicyRow]:
-    """Those that lose something; and those that would if all were kept in a few bits, as in `coarse`."""
+    """Returns the rows that lose something, and those that would if all sites were kept in few bits, as in `coarse`."""
     in_few_bits = {site.site for site in coarse.sites if site.codec.startswith(LOSSY)}
     by_name = {site.site: site for site in default.sites}
     by_use: dict[str, list[SiteReport]] = defaultdict(list)
@@ -161,7 +162,8 @@ def rows_in_use(default: Report, coarse: Report) -> list[PolicyRow]:
 
 
 def lossy_codec(site: SiteReport, by_name: dict[str, SiteReport]) -> str:
-    """Empty if nothing is lost. A ReLU's result has a mask and values only if a layer that shares it reads values."""
+    """Returns the lossy codec of a site; empty if it loses nothing. A ReLU's result with a mask plane loses nothing;
+    the layer that shares its values does."""
     if site.kept_by:
         keeper = by_name[site.kept_by]
         return keeper.codec if keeper.codec.startswith(LOSSY) else ""
@@ -169,7 +171,7 @@ def lossy_codec(site: SiteReport, by_name: dict[str, SiteReport]) -> str:
 
 
 def text(lines: Sequence[Line]) -> str:
-    """The row is named once; a star marks what the policy does."""
+    """Returns a table. Each row's name is given once, and a star marks the policy's codec."""
     cells, before = [], ""
     for line in lines:
         name, codec = "" if line.row == before else line.row, line.codec + " *" * line.is_default

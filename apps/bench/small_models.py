@@ -1,4 +1,4 @@
-"""Small models of every kind, trained a little on made-up data, so that gradients are those of a training under way."""
+"""Small models of every kind, trained for a while on generated data, so that gradients are typical of training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Residual(nn.Module):
 
 
 class SqueezeExcite(nn.Module):
-    """Weighs channels by what the whole image holds."""
+    """Weights the channels by a function of their means over the image."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class SqueezeExcite(nn.Module):
 
 
 def inverted_block(width: int) -> nn.Module:
-    """As EfficientNet has them: wider inside, one filter a channel, squeeze and excite."""
+    """Returns a block of EfficientNet: wider inside, one filter per channel, squeeze and excite."""
     inner = 4 * width
     return Residual(
         nn.Conv2d(width, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.SiLU(),
@@ -55,7 +55,7 @@ def inverted_block(width: int) -> nn.Module:
 
 
 def image_network(block, widths: Sequence[int], activation: type[nn.Module]) -> nn.Module:
-    """Two blocks at each width; between widths the image is halved."""
+    """Returns a network with two blocks at each width. Between widths the image is halved."""
     layers: list[nn.Module] = []
     for before, width in zip([3, *widths], widths):
         layers += [nn.Conv2d(before, width, 3, 1 if before == 3 else 2, 1, bias=False), nn.BatchNorm2d(width),
@@ -64,7 +64,7 @@ def image_network(block, widths: Sequence[int], activation: type[nn.Module]) -> 
 
 
 class CausalTransformer(nn.Module):
-    """torch's own layers, with GELU and fused attention."""
+    """A transformer of torch's own layers, with GELU and fused attention."""
 
     def __init__(self, width: int, heads: int, depth: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class CausalTransformer(nn.Module):
 
 
 def pictures(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A pattern for each class, under noise."""
+    """Returns images with a pattern for each class, and noise."""
     y = torch.randint(CLASSES, (batch,))
     coordinate = torch.linspace(-3, 3, PIXELS)
     angle = y[:, None, None, None] * (torch.pi / CLASSES)
@@ -89,7 +89,7 @@ def pictures(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def sentences(batch: int) -> torch.Tensor:
-    """A word's successor is mostly the same; sometimes it is any."""
+    """Returns sentences in which a word determines the next one, except in one case of five."""
     surprises = torch.rand(TOKENS, batch) < 0.2
     words = torch.randint(VOCABULARY, (TOKENS, batch))
     for i in range(1, TOKENS):
@@ -103,13 +103,15 @@ def whole_sentences(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def damaged_sentences(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Some words are replaced by word 0; all are asked for, which is learned faster than the missing ones alone."""
+    """Returns sentences with some words replaced by word 0. All words are to be predicted, as that is learned faster
+    than the missing ones alone."""
     ids = sentences(batch)
     return torch.where(torch.rand(ids.shape) < 0.15, 0, ids), ids
 
 
 def communities(nodes: int, features: int = 64) -> tuple[torch.Tensor, ...]:
-    """A graph whose nodes know mostly nodes of their class; features that hint at it."""
+    """Returns a graph whose nodes are mostly linked to nodes of their class, noisy features that hint at it, and the
+    classes."""
     y = torch.arange(nodes) % CLASSES
     start = torch.randint(nodes, (6 * nodes,))
     same_class = (start + CLASSES * torch.randint(nodes, start.shape)) % nodes
@@ -144,7 +146,7 @@ SMALL_MODELS: dict[str, ModelSpec] = {
 
 
 def trained(spec: ModelSpec, device: torch.device, steps: int) -> Bench:
-    """After some steps of AdamW, each on a new batch; the last batch stays."""
+    """Returns a model after some steps of AdamW, each on a new batch. Its data are the last batch."""
     bench = Bench(spec, device)
     optimizer = torch.optim.AdamW(bench.model.parameters(), lr=2e-3)
     for _ in range(steps):
@@ -157,7 +159,7 @@ def trained(spec: ModelSpec, device: torch.device, steps: int) -> Bench:
 
 
 def named(name: str) -> dict[str, ModelSpec]:
-    """One model, or all."""
+    """Returns one model, or all."""
     if name != "all" and name not in SMALL_MODELS:
         raise BenchError(f"model '{name}' (allowed: all, {', '.join(SMALL_MODELS)})")
     chosen = SMALL_MODELS if name == "all" else {name: SMALL_MODELS[name]}

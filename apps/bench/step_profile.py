@@ -1,4 +1,4 @@
-"""Where the time of one step goes: encoding, decoding and other kernels, an idle GPU, the host."""
+"""Profiles one step: how much time encoding, decoding, other kernels and the host take, and how long the GPU idles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .results import Row
 from .steps import Variant
 from .table import table
 
-Event = dict[str, Any]  # of a Chrome trace, which is the same in all versions of torch
+Event = dict[str, Any]  # an event of a Chrome trace, whose format is the same in all versions of torch
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 SHOWN_KERNELS = 12
@@ -26,17 +26,17 @@ NAME_LENGTH = 200
 
 
 def measure(variant: Variant, step_ms: float) -> dict[str, Any]:
-    """`step_ms` is the time without a profiler, which slows the host down."""
+    """Profiles a variant. `step_ms` is the time of a step without the profiler, which slows the host down."""
     forward_ms, backward_ms = enqueue_ms(variant)
-    trace(variant)  # the profiler's own first time
+    trace(variant)  # warms up the profiler
     events = trace(variant)
     return {**summary(events, step_ms), "enqueue_forward_ms": forward_ms, "enqueue_backward_ms": backward_ms}
 
 
 def enqueue_ms(variant: Variant, steps: int = 5) -> tuple[float, float]:
-    """How long the host is busy with forward and with backward, medians; the GPU may finish later.
+    """Returns for how long the host is busy with forward and with backward, as medians. The GPU may finish later.
 
-    If more is waiting than the driver's queue takes, the host waits too.
+    If the driver's queue is full, this includes waiting for the GPU.
     """
     times = []
     for _ in range(steps):
@@ -52,7 +52,7 @@ def enqueue_ms(variant: Variant, steps: int = 5) -> tuple[float, float]:
 
 
 def trace(variant: Variant, keep: Path | None = None) -> list[Event]:
-    """Of one step; `keep` is where the whole trace is to stay."""
+    """Returns the trace of one step. If `keep` is given, the whole trace is written there, too."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if variant.bench.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -90,7 +90,8 @@ def summary(events: list[Event], step_ms: float) -> dict[str, Any]:
 
 
 class KindOfKernel:
-    """encode, decode or other: by the kernel's name, else by the range of actzip that it was launched in."""
+    """Tells whether a kernel encodes, decodes or does something else: by its name, or by the profiler range of actzip
+    in which it was launched."""
 
     def __init__(self, events: Iterable[Event], ranges: Iterable[Event]) -> None:
         self._launches = {event["args"]["correlation"]: event for event in events
@@ -125,7 +126,7 @@ def host_ms(ranges: Iterable[Event], kind: str) -> float:
 
 
 def union_us(events: Iterable[Event]) -> float:
-    """Time in which at least one of them runs."""
+    """Returns the time in which at least one of the events runs."""
     total, end = 0.0, float("-inf")
     for start, stop in sorted((event["ts"], event["ts"] + event["dur"]) for event in events):
         total += max(0.0, stop - max(start, end))
@@ -134,7 +135,7 @@ def union_us(events: Iterable[Event]) -> float:
 
 
 def text(row: Row, plain: Row) -> str:
-    """One row's profile, beside that of the row it compares with."""
+    """Returns a row's profile as text, beside that of the row it compares with."""
     mine, other = row.profile, plain.profile or {}
     figures = [(name, shown(other.get(name)), shown(mine[name])) for name in mine if name != "gpu_ms_by_kernel"]
     figures.insert(0, ("step_ms", shown(plain.step_ms), shown(row.step_ms)))
@@ -148,7 +149,7 @@ def text(row: Row, plain: Row) -> str:
 
 
 def differences(mine: dict[str, float], plain: dict[str, float]) -> list[tuple[str, str, str, str]]:
-    """The kernels whose times differ most."""
+    """Returns the kernels whose times differ most."""
     by_size = sorted({*mine, *plain}, key=lambda name: -abs(mine.get(name, 0) - plain.get(name, 0)))
     return [(f"{mine.get(name, 0) - plain.get(name, 0):+.3f}", f"{plain.get(name, 0):.3f}", f"{mine.get(name, 0):.3f}",
              name[:90]) for name in by_size[:SHOWN_KERNELS]]

@@ -1,4 +1,4 @@
-"""One training step in several ways: plain, compressed, checkpointed, offloaded, compiled; and what it costs."""
+"""Runs a training step in several ways (plain, compressed, checkpointed, offloaded, compiled), and measures it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PLAIN, CHECKPOINTING, OFFLOADING = "plain", "checkpointing", "save_on_cpu"
 
 @dataclasses.dataclass
 class Memory:
-    """Of one step, in bytes; None where it cannot be told."""
+    """Memory of one step in bytes; None if unknown."""
 
-    held: int | None = None  #: between forward and backward, without what the weights take
-    peak: int | None = None  #: the most in the whole step, gradients included
+    held: int | None = None  #: between forward and backward, without the weights
+    peak: int | None = None  #: the maximum during the whole step, including gradients
 
 
 class Bench:
@@ -40,14 +40,14 @@ class Bench:
         self.spec, self.device, self.batch = spec, device, batch or spec.batch
         torch.manual_seed(0)
         try:
-            with device:  # created there: nothing is drawn on the host and moved
+            with device:  # creates everything there, rather than on the host
                 self.model = spec.make().train()
                 self.data = spec.data(self.batch)
         except torch.OutOfMemoryError as error:
             raise BenchError(f"weights and data do not fit into the memory of {device}: {error}") from error
 
     def twin(self) -> nn.Module:
-        """The same model in modules of its own: weights, gradients and buffers are the model's."""
+        """Returns a copy of the model's modules that shares its weights, gradients and buffers."""
         tensors = (*self.model.parameters(), *self.model.buffers())
         return copy.deepcopy(self.model, {id(tensor): tensor for tensor in tensors})
 
@@ -60,7 +60,7 @@ class Bench:
         self.forward(scope, model).backward()
 
     def gradients(self, scope: AbstractContextManager, model: nn.Module | None = None) -> list[torch.Tensor]:
-        """Of a step that draws the same dropout masks each time."""
+        """Returns the gradients of a step that draws the same dropout masks each time."""
         torch.manual_seed(1)
         self.step(scope, model)
         found = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
@@ -73,7 +73,7 @@ class Bench:
 
 
 class Variant:
-    """One way to make a step, with a scope to enter around each forward."""
+    """One way to run a step, with a scope to enter around each forward."""
 
     def __init__(self, name: str, bench: Bench) -> None:
         self.name, self.bench = name, bench
@@ -103,7 +103,7 @@ class Variant:
         return self.bench.gradients(self.scope(), self.model)
 
     def settle(self) -> int:
-        """Makes steps until a session has learned what is shared and its guard has looked everywhere; how many."""
+        """Runs steps until a session knows what is shared and its guard has checked all sites. Returns how many."""
         steps = 0
         while steps < 2 or (self.session is not None and self.session.is_guarding and steps < MOST_FIRST_STEPS):
             self.step()
@@ -111,8 +111,8 @@ class Variant:
         return steps
 
     def memory(self) -> Memory:
-        """Makes a step. Ask when everything has settled."""
-        if self.compiled and self.compiled.has_cuda_graphs:  # they keep their memory from step to step
+        """Runs a step and measures its memory. Call it after settle()."""
+        if self.compiled and self.compiled.has_cuda_graphs:  # graphs keep their memory from step to step
             return Memory()
         if self.bench.device.type != "cuda":
             return Memory(held=self._reported())
@@ -131,7 +131,8 @@ class Variant:
             self.compiled.begin_step()
 
     def _reported(self) -> int | None:
-        """Without an allocator to ask: what sessions count, or autograd. They know nothing of the other ways."""
+        """Returns what a session or autograd counts as held, where no allocator can be asked; None for ways that bypass
+        both."""
         if self.name in (CHECKPOINTING, OFFLOADING):
             return None
         if self.compiled:
@@ -140,16 +141,17 @@ class Variant:
         if self.session is not None and self._scope is self.session:
             self.step()
             return self.session.report().bytes_after
-        rest = Session(self.model, dry_run=True)  # what no session of the variant's keeps: all, or what is no layer
+        rest = Session(self.model, dry_run=True)  # counts what the variant does not compress
         self.bench.step(rest, self.model)
         by_layers = self.session.report().bytes_after if self.session else 0
         return by_layers + rest.report().bytes_before
 
     def _weight_casts(self) -> int:
-        """Bytes of the 16-bit copies of weights that autocast makes and backward holds: they are no activations.
+        """Returns the bytes of the 16-bit copies of weights that autocast makes and backward holds. They are no
+        activations.
 
-        Those are the matrices and filters. Checkpointing makes them again for its blocks; offloading moves them. What a
-        compiled graph does with them is its own affair, and counts as it is.
+        Copies are made of matrices and filters. Checkpointing makes them again for its blocks, and offloading moves
+        them. What compiled graphs do with them is unknown, so nothing is subtracted there.
         """
         if self.bench.spec.autocast is None or self.name == OFFLOADING or self.compiled:
             return 0
@@ -161,19 +163,19 @@ class Variant:
 
 
 def active_bytes(device: torch.device) -> int:
-    """What nobody else can have when the stream of the program has come to this point.
+    """Returns the bytes that are in use when the current stream has come to this point.
 
-    ``memory_allocated()`` forgets a block that is freed while another stream still copies from it; this does not. Copies
-    that run behind the program's stream are not waited for.
+    Unlike ``memory_allocated()``, this includes blocks that were freed while another stream still copies from them. It
+    does not wait for such copies.
     """
     torch.cuda.current_stream(device).synchronize()
-    torch.empty(1, device=device)  # the allocator looks at what other streams have done when it is asked
+    torch.empty(1, device=device)  # makes the allocator check which blocks other streams have released
     return torch.cuda.memory_stats(device)["active_bytes.all.current"]
 
 
 @contextmanager
 def checkpointed(blocks: Iterable[nn.Module]) -> Iterator[None]:
-    """Meanwhile each block keeps its input alone and computes the rest again in backward."""
+    """Makes each block keep only its input, and compute the rest again in backward, for the duration of a scope."""
     blocks = list(blocks)
     for block in blocks:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
@@ -181,15 +183,15 @@ def checkpointed(blocks: Iterable[nn.Module]) -> Iterator[None]:
         yield
     finally:
         for block in blocks:
-            del block.forward  # the class's own shows again
+            del block.forward  # uncovers that of the class
 
 
 def unless_out_of_memory(work: Callable[[], object]) -> bool:
-    """Whether there was room for it; frees what it left if not."""
+    """Runs `work`. Returns whether memory sufficed; if not, frees what is left."""
     try:
         work()
         return True
-    except RuntimeError as error:  # pinned memory has no error of its own
+    except RuntimeError as error:  # the allocator of pinned memory has no error type of its own
         if "out of memory" not in str(error).lower():
             raise
     free_memory()
@@ -197,7 +199,7 @@ def unless_out_of_memory(work: Callable[[], object]) -> bool:
 
 
 def free_memory() -> None:
-    """Gives everything that nobody refers to back to the device, and pinned memory to the host where torch can."""
+    """Gives unused memory back to the device, and unused pinned memory to the host if torch can do that."""
     gc.collect()
     if not torch.cuda.is_available():
         return
@@ -206,12 +208,12 @@ def free_memory() -> None:
 
 
 def fits_host(held: int) -> bool:
-    """Whether the host could take what a step holds: torch rounds each pinned buffer up to a power of two."""
+    """Whether the host has room for what a step holds. Twice that, as torch rounds pinned buffers up to powers of 2."""
     return 2 * held < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def seconds_per_step(variant: Variant, steps: int) -> float:
-    """Forward and backward; the optimizer, the same for all, is left out."""
+    """Returns the time of forward and backward. The optimizer is left out, as it is the same for all variants."""
     variant.bench.synchronize()
     start = time.perf_counter()
     for _ in range(steps):
@@ -221,7 +223,7 @@ def seconds_per_step(variant: Variant, steps: int) -> float:
 
 
 def cosine(a: list[torch.Tensor], b: list[torch.Tensor]) -> float:
-    """Between two gradients of the whole model."""
+    """Returns the cosine between two gradients of the whole model."""
     products = torch.zeros(3, dtype=torch.float64, device=a[0].device)
     for x, y in zip(a, b, strict=True):
         x, y = x.flatten().double(), y.flatten().double()

@@ -1,4 +1,4 @@
-"""SVG files: where one may be written, and pixels inside one."""
+"""SVG files: checks their paths, and embeds images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import BenchError
 
 
 def check_path(path: Path) -> None:
-    """Whether it can be written, asked before anything takes time."""
+    """Raises BenchError if an SVG cannot be written there. Called before anything takes time."""
     if path.suffix != ".svg":
         raise BenchError(f"--picture {path} (allowed: a name that ends with .svg)")
     if not path.parent.is_dir():
@@ -21,7 +21,7 @@ def check_path(path: Path) -> None:
 
 
 def image(pixels: np.ndarray, x: int, y: int) -> str:
-    """An element that shows uint8 [height, width, 3], one pixel a unit."""
+    """Returns an element that shows uint8 [height, width, 3], one pixel per unit."""
     height, width, _ = pixels.shape
     content = base64.b64encode(png(pixels)).decode()
     return f'<image x="{x}" y="{y}" width="{width}" height="{height}" href="data:image/png;base64,{content}"/>'
@@ -29,7 +29,7 @@ def image(pixels: np.ndarray, x: int, y: int) -> str:
 
 def png(pixels: np.ndarray) -> bytes:
     height, width, _ = pixels.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # 0: a row that is not predicted from others
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # filter type 0: none
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

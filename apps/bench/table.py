@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Aligned columns: texts to the left, numbers, given as texts that begin like one, to the right."""
+    """Returns a text table. Columns whose cells all begin like numbers are aligned to the right, others to the left."""
     lines = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     right = [all(_is_number(line[i]) for line in lines[1:]) for i in range(len(header))]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What one saved tensor costs on the host, pack and unpack together: small tensors, so that nothing else is measured.
+"""Measures what packing and unpacking one saved tensor costs on the host. Tensors are small, so nothing else counts.
 
 Variants run in turn in one process; each figure is the median of the differences to a step without hooks. "as is" keeps
-every tensor, so that nothing is allocated, encoded or launched; the others include it. With a model, the first steps,
-whose modules are watched, are shown apart; "converted" needs no scope and no hooks. If torch_host_cost.cpp was built,
-its table follows.
+every tensor as it is, so nothing is allocated, encoded or launched, as it is in the other variants. With a model, the
+second step, in which the session still watches modules, is shown separately. "converted" needs no scope and no hooks.
+If torch_host_cost.cpp was built, its table follows.
 """
 
 import copy
@@ -40,12 +40,12 @@ def step_seconds(model, x, scope):
     end = time.perf_counter()
     model.zero_grad(set_to_none=True)
     if x.is_cuda:
-        torch.cuda.synchronize()  # outside the measured part: the host's time is asked for
+        torch.cuda.synchronize()  # not measured, since only the host's time counts
     return middle - start, end - middle
 
 
 class Watching:
-    """A new session for each step, so that it never knows the sequence of saves."""
+    """A scope with a new session for each step, so that it never knows the sequence of saves."""
 
     def __init__(self, model, **options):
         self.model, self.options, self.session = model, options, None
@@ -57,7 +57,7 @@ class Watching:
         self.session.__exit__(*arguments)
 
     def prepare(self):
-        """Before the clock starts; one step makes the sites, the second is measured."""
+        """Makes a new session, before the clock starts. Its first step creates the sites, the second is measured."""
         self.session = actzip.Session(self.model, **self.options)
 
 
@@ -93,7 +93,7 @@ def measure(device):
         "converted, exact": actzip.convert(copy.deepcopy(model), preset="exact", min_numel=0),
         "converted, default": actzip.convert(copy.deepcopy(model), min_numel=0),
     }
-    for _ in range(10):  # warm, and learned
+    for _ in range(10):  # warms up, and lets sessions learn
         for name, scope in scopes.items():
             watching.prepare()
             step_seconds(models.get(name, model), x, scope)

@@ -1,7 +1,7 @@
 """Time and memory of a training step: plain PyTorch, compressed, checkpointed, offloaded, compiled.
 
-A step is forward and backward; the optimizer, the same for all, is left out. All ways are measured in one process, in
-turns, so that a change of clocks hits all of them. Precision of products is torch's default (TF32 as torch has it).
+A step is forward and backward; the optimizer is left out, since it is the same for all. All ways are measured in one
+process, taking turns, so that a change of clocks affects all of them. Matrix products have torch's default precision.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .steps import (CHECKPOINTING, OFFLOADING, PLAIN, Bench, Variant, cosine, fi
                     unless_out_of_memory)
 from .table import table
 
-SLOW_S = 1.0  # a step that takes longer is repeated three times only
+SLOW_S = 1.0  # steps that take longer are repeated only three times
 BLOCK_S = 0.25  # steps are timed in blocks of about this length
 
 
@@ -84,7 +84,7 @@ def is_scope(preset: str) -> bool:
 
 
 def compiled(options: argparse.Namespace, presets: Sequence[str]) -> list[str]:
-    """What --compile and --mode ask for."""
+    """Returns the ways that --compile and --mode add."""
     if not options.compile:
         if options.mode != "default":
             raise BenchError(f"--mode {options.mode} (allowed: with --compile)")
@@ -95,7 +95,7 @@ def compiled(options: argparse.Namespace, presets: Sequence[str]) -> list[str]:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """One model's rows, plain first."""
+    """Prints the rows of one model, plain first."""
     print(f"\n{text(rows)}")
     for row in rows:
         if row.profile:
@@ -105,7 +105,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def check(options: argparse.Namespace, presets: Sequence[str], device: torch.device) -> None:
-    """What can be refused is refused before anything takes time."""
+    """Refuses wrong options before anything takes time."""
     for name, value in (("--repeats", options.repeats), ("--batch", options.batch)):
         if value is not None and value < 1:
             raise BenchError(f"{name} {value} (allowed: 1 or more)")
@@ -119,7 +119,7 @@ def check(options: argparse.Namespace, presets: Sequence[str], device: torch.dev
 
 
 class Comparison:
-    """All ways to make a step of one model."""
+    """All ways to run a step of one model."""
 
     def __init__(self, name: str, bench: Bench, ways: Sequence[str], device: str, run_id: str) -> None:
         self.name, self.bench = name, bench
@@ -144,7 +144,8 @@ class Comparison:
             row.compare(self.rows[self._reference(way)])
 
     def _reference(self, way: str) -> str:
-        """Compiled ways compare with torch.compile alone, in the same mode if that was measured."""
+        """Returns what a way compares with. Compiled ways compare with torch.compile alone, in the same mode if that
+        was measured."""
         found = compiled_ways.parse(way)
         if found is None:
             return PLAIN
@@ -158,7 +159,8 @@ class Comparison:
                 self.rows[way].profile = step_profile.measure(self.variants[way], self.rows[way].step_ms)
 
     def _warm_up(self, way: str, exact: dict[str, list[torch.Tensor]]) -> float:
-        """Memory, gradient, and about how long a step takes. `exact` gets the gradients that others compare with."""
+        """Measures memory and gradient, and returns about how long a step takes. `exact` receives the gradients that
+        others compare with."""
         variant, row = self.variants[way], self.rows[way]
         references = {self._reference(other) for other in self.rows}
         seconds = 0.0
@@ -172,7 +174,7 @@ class Comparison:
             row.held_bytes, row.peak_bytes = memory.held, memory.peak
             gradients = variant.gradients()
             if way in references:
-                exact[way] = [gradient.clone() for gradient in gradients]  # a CUDA graph writes its own again
+                exact[way] = [gradient.clone() for gradient in gradients]  # a CUDA graph overwrites its own
             row.cosine = cosine(gradients, exact[self._reference(way)]) if self._reference(way) in exact else None
             seconds = seconds_per_step(variant, 1)
 
@@ -213,7 +215,8 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def times(value: float | None) -> str:
-    """How many times smaller. Offloading leaves next to nothing, and the quotient says nothing then."""
+    """Returns how many times smaller, as text. Offloading leaves next to nothing, so the quotient is meaningless
+    then."""
     return ">999" if value is not None and value >= 1000 else number(value, ".2f")
 
 

@@ -1,5 +1,5 @@
-"""Activation-compressed training for PyTorch: what autograd saves between forward and backward is kept in 2 to
-4 bits. For PaddlePaddle it is :mod:`actzip.paddle`, which needs no torch.
+"""Activation-compressed training for PyTorch: the tensors that autograd saves between forward and backward are stored
+in 2 to 4 bits per element. For PaddlePaddle use :mod:`actzip.paddle`, which needs no torch.
 
 >>> import torch, actzip
 >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))

@@ -1,4 +1,4 @@
-"""Which frameworks this actzip serves: extensions are built for those that were there when it was installed."""
+"""Which frameworks this actzip supports: it has extensions for those that were present when it was installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _has_extension(name: str) -> bool:
 
 
 def _is_installed(framework: str) -> bool:
-    """A folder of that name somewhere on the path is no package."""
+    """Whether the framework is a package. A mere folder of that name on the path is none."""
     spec = importlib.util.find_spec(framework)
     return spec is not None and spec.origin is not None
 
@@ -30,12 +30,13 @@ def is_for_paddle() -> bool:
 
 
 def is_for_paddle_alone() -> bool:
-    """Where neither can be used, PyTorch's part says why."""
+    """Whether only Paddle's part can be used. If neither can, importing PyTorch's part says why."""
     return is_for_paddle() and not is_for_torch()
 
 
 def missing_torch(name: str) -> Any:
-    """``__getattr__`` of a package without PyTorch's part. Submodules and dunder names are asked for by Python itself."""
+    """The package's ``__getattr__`` if PyTorch's part is missing. Python also calls it for submodules and dunder
+    names."""
     from . import __all__ as names
 
     if name == "__version__":

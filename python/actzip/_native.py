@@ -1,4 +1,4 @@
-"""What needs no framework, of whichever extension is there: PyTorch's (``_C``) or Paddle's (``_paddle_C``)."""
+"""Functions that need no framework, from the available extension: PyTorch's (``_C``) or Paddle's (``_paddle_C``)."""
 
 try:
     from ._C import (backends, codecs, expected_error, format_version, is_in_memory, levels, policy_rows,  # noqa: F401

@@ -1,4 +1,4 @@
-"""The running torch must be the one that the extension was built against: it overrides classes of torch's inside."""
+"""Checks that the running torch is the one that the extension was built against. The extension uses its internals."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ._built_for import TORCH
 
 
 def problem(running: str, built_for: str) -> str:
-    """What is wrong with a torch, and what to do; empty if nothing is.
+    """Returns what is wrong with the running torch, and what to do; empty if nothing is wrong.
 
-    Builds of one release differ in their local part (2.13.0+cpu, 2.13.0+cu130) and in nothing that matters here; builds
-    of a source tree have a commit there.
+    Builds of one release differ only in their local part (2.13.0+cpu, 2.13.0+cu130), which does not matter here. Builds
+    of a source tree have a commit there, which does.
     """
     def identity(version: str) -> str:
         return version if "+git" in version else version.partition("+")[0]

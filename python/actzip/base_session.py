@@ -1,4 +1,4 @@
-"""What sessions of all frameworks have in common: options, reports, and what they say."""
+"""What the sessions of all frameworks have in common: options, reports and warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .notices import look_back
 from .options import budget_text, canonical, check
 from .report import Report, bytes_text
 
-#: The ``offload`` that is no folder: pinned memory.
+#: The value of ``offload`` that names no folder but pinned memory.
 TO_HOST = "host"
 
 _P = ParamSpec("_P")
@@ -25,11 +25,11 @@ _R = TypeVar("_R")
 
 
 class BaseSession:
-    """A scope around forward. A framework's session makes the core, and enters and leaves."""
+    """A scope around forward. Subclasses create the core of their framework, and define entering and leaving."""
 
-    #: How users call the package.
+    #: Name of the package in messages.
     _package = "actzip"
-    #: Whether it says after its first step what it left alone, and which rules met nothing.
+    #: Whether to warn after the first step about tensors left uncompressed and rules that matched nothing.
     _looks_back = True
 
     def __init__(
@@ -61,7 +61,7 @@ class BaseSession:
         if rules is not None:
             check({"rules": rules})
         named_twice = canonical({"min_numel": min_numel, "min_elems": min_elems, "dry_run": dry_run, "dry": dry})
-        #: What ``Session(**options)`` makes again; options that have two names are under the new one.
+        #: ``Session(**options)`` makes the same session again. Options with two names are listed under the new one.
         self.options: dict[str, Any] = {
             "preset": preset, "bits": bits, "min_numel": 1024, "seed": seed, "dry_run": False, "only": only,
             "rules": dict(rules or {}), "adapt": adapt, "interval": interval, "use_gradient": use_gradient,
@@ -81,11 +81,11 @@ class BaseSession:
 
     @staticmethod
     def _has_gpu() -> bool:
-        """Whether there is one that bytes could leave."""
+        """Whether there is a GPU from which bytes can be moved to the host."""
         return False
 
     def _warn_of_offload(self, preset: str, offload: str) -> None:
-        """Where it saves nothing."""
+        """Warns if offloading saves nothing here, or if a level would need it."""
         if not offload:
             warn_of_level(preset)
         elif offload == TO_HOST and not self._has_gpu():
@@ -113,15 +113,15 @@ class BaseSession:
         return self._core_of(min_elems=min_numel, dry=dry_run, rules=list(rules.items()), **options)
 
     def __deepcopy__(self, _: dict) -> BaseSession:
-        """Copies of a model that has a session share it."""
+        """Returns the session itself: copies of a model share its session."""
         return self
 
     def __reduce__(self) -> tuple:
-        """Pickled, it is made anew with its options; it knows no model then, and has learned nothing."""
+        """Pickles the options alone: the unpickled session has no model, and has learned nothing."""
         return _remade, (type(self), self.options)
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """As a decorator: each call of ``function`` runs inside the session."""
+        """Decorates ``function``: each call runs inside the session."""
         check_can_run_in_scope(function)
 
         @functools.wraps(function)
@@ -148,7 +148,7 @@ class BaseSession:
                 f"{bytes_text(report.bytes_after)}, {len(report.sites)} sites")
 
     def _prepare(self) -> None:
-        """Before a step begins. Nothing has to be undone if it raises."""
+        """Runs before a step begins. Leaves nothing to undo if it raises."""
         self._steps_seen += 1
         if self._steps_seen == 2 and self._looks_back:
             look_back(self.report(), self.options["rules"], stacklevel=3)
@@ -161,7 +161,7 @@ class BaseSession:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
 
     def _has_begun(self) -> None:
-        """After a step began, which may have learned from an observed one."""
+        """Runs after a step has begun. The session may have learned from an observed step then."""
         if self._adapts and not self._has_warned and self._core.adds_much():
             self._warn("compression adds more than 10 % to the gradient's own variance; give it more bits "
                        "(Session(bits=...)) or larger batches, and see session.report() for the sites")
@@ -170,33 +170,35 @@ class BaseSession:
         return self._model and self._model()
 
     def _warn(self, text: str) -> None:
-        """Once in a session, at the line that enters it."""
+        """Warns at the line that enters the session. Callers do so only once per session."""
         self._has_warned = True
         warnings.warn(f"actzip: {text}", stacklevel=3)
 
     def report(self) -> Report:
-        """What the last step kept, by site."""
+        """Returns what the last step kept, by site."""
         return Report.from_json(self._core.report_json())
 
     def save_state(self) -> str:
-        """What the session has learned, and how far its noise has come, as text to put into a checkpoint.
+        """Returns, as text for a checkpoint, what the session has learned and how far its seeds have advanced.
 
-        A session with the same options that is given it by :meth:`load_state` goes on as this one would: with its
-        plan, what is shared, and what few bits would spoil. What ``use_gradient`` knows of single samples is not part
-        of it. Call it between two steps, after backward.
+        A session with the same options continues from it as this one would, after :meth:`load_state`: with the same
+        plan, the same shared tensors, and the same sites that the guard keeps exactly. What ``use_gradient`` has
+        learned of single samples is not included. Call it between two steps, after backward.
         """
         return self._core.save_state()
 
     def load_state(self, state: str) -> None:
-        """Goes on where :meth:`save_state` was called; before the first step. Another text changes nothing, and raises
-        ValueError."""
+        """Continues from the text that :meth:`save_state` returned. Call it before the first step.
+
+        Raises ValueError, and changes nothing, if the text is anything else or a step has begun.
+        """
         if not isinstance(state, str):
             raise TypeError(f"actzip: load_state was given a {type(state).__name__} (allowed: the text of save_state())")
         self._core.load_state(state)
 
     @property
     def live_bytes(self) -> int:
-        """Encoded bytes that wait for backward now."""
+        """Encoded bytes that currently wait for backward."""
         return self._core.live_bytes()
 
 
@@ -210,8 +212,8 @@ def _usual_options(session: type[BaseSession]) -> dict[str, Any]:
 
 
 class Sessions:
-    """Sessions that were given out, by model and options. They hold their models weakly, so a model goes when its user
-    lets it go."""
+    """The sessions that ``compress()`` has returned, by model and options. Models are held weakly, so they can be
+    freed."""
 
     def __init__(self, session: type[BaseSession]) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""The registry of codecs as text and as JSON, as the program `actzip codecs` gives it."""
+"""The registry of codecs as text and as JSON, like the output of the C++ program's `actzip codecs`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def as_text() -> str:
 
 
 def _widths(codec: dict[str, Any]) -> str:
-    """The widths that a codec has: "1-8", "1,2,4,8,16,32"; those of `copy` are the element type's own."""
+    """Returns the widths of a codec as text, such as "1-8" or "1,2,4,8,16,32". `copy` has those of the types."""
     if codec["name"] == "copy":
         return "type's"
     widths = sorted({variant["bits"] for variant in codec["variants"]})
@@ -43,7 +43,7 @@ def _types(names: Sequence[str]) -> str:
 
 
 def _errors(codecs: list[dict[str, Any]]) -> str:
-    """Variants that differ in nothing but their bits, or their bound, share a line."""
+    """Returns the table of errors. Variants that differ only in their bits, or their bound, share a line."""
     families: dict[str, tuple[dict[int, float], str]] = {}
     for variant in (variant for codec in codecs for variant in codec["variants"]):
         spec = variant["spec"]
@@ -60,7 +60,7 @@ def _errors(codecs: list[dict[str, Any]]) -> str:
 
 
 def _table(titles: list[str], rows: list[list[str]], right: Sequence[int] = ()) -> str:
-    """Columns as wide as their widest cell, two blanks apart; those in `right` aligned to the right."""
+    """Returns a table whose columns are as wide as their widest cell. Columns in `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(titles, *rows)]
     lines = [titles, ["-" * width for width in widths], *rows]
     return "\n".join(

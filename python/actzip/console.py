@@ -1,4 +1,4 @@
-"""The command `actzip`: what a look at an installation needs, and the way to the programs that do the rest."""
+"""The command `actzip`: examines an installation, and starts the programs that do everything else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILED, WRONG_USAGE = 1, 2
 
 
 class ConsoleError(Exception):
-    """A sentence for the user; ``status`` is that of the process."""
+    """An error message for the user; ``status`` is the exit status of the process."""
 
     def __init__(self, text: str, status: int = FAILED) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class ConsoleError(Exception):
 
 
 def is_program(path: Path) -> bool:
-    """Whether this is a built program, and no script: pip's script has the same name, and may be this process."""
+    """Whether this is the built program, and not the script that pip installs under the same name."""
     try:
         with path.open("rb") as file:
             return os.access(path, os.X_OK) and file.read(2) != b"#!"
@@ -36,7 +36,7 @@ def is_program(path: Path) -> bool:
 
 
 def program_places() -> Iterator[Path]:
-    """Where a built program may lie: the build that this package is in, one in this folder, PATH."""
+    """Yields where the program may be: in the build that contains this package, in ./build, on PATH."""
     yield Path(__file__).parents[2] / "bin/actzip"
     yield Path("build/bin/actzip")
     for folder in os.environ.get("PATH", "").split(os.pathsep):
@@ -58,7 +58,7 @@ def find_program(command: str) -> Path:
 
 
 def run_program(arguments: Sequence[str]) -> int:
-    """Does not return where the program starts: this process becomes it."""
+    """Replaces this process by the program; returns only by raising ConsoleError."""
     program = find_program(arguments[0] if arguments[0] != "bench" else " ".join(arguments[:2]))
     try:
         os.execv(program, [str(program), *arguments])
@@ -129,7 +129,7 @@ def run_demo(arguments: Sequence[str]) -> int:
     return demo(list(arguments[1:]))
 
 
-#: Given the command line as it is, options and --help too.
+#: Commands that parse their own command line, including --help.
 HANDED_OVER = {
     "demo": (run_demo, "Train a small ResNet, plain and compressed, and compare."),
     "plan": (run_program, "Choose bits for each site within a budget. *"),

@@ -1,4 +1,4 @@
-"""A model whose layers keep compressed what their backward needs."""
+"""Converts models: their layers then compress what their own backward needs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .session import Session
 from .subclasses import layer_of, made_from, rest_of, why_not, with_layer
 from .torch_models import check_model
 
-#: torch's class and ours.
+#: torch's classes, and ours that replace them.
 LAYERS: dict[type[nn.Module], type[nn.Module]] = {
     getattr(nn, name): getattr(compressed, name) for name in compressed.__all__}
 
 
 class Conversion:
-    """What :func:`convert` did with a model. Prints as a list; copies of the model share it."""
+    """What :func:`convert` did with a model. Prints as a list. Copies of the model share it."""
 
     def __init__(self, session: Session, derive: bool, pipeline_threshold: int) -> None:
         self.session = session
@@ -63,13 +63,13 @@ def _unpickle(options: dict[str, Any], derive: bool, pipeline_threshold: int, co
 
 
 class StepHook:
-    """Before the forward of a whole model: what its layers keep from here on belongs to a new step."""
+    """Runs before the forward of the whole model, and begins a new step for its layers."""
 
     def __init__(self, conversion: Conversion) -> None:
         self.conversion = conversion
 
     def __call__(self, *_: object) -> None:
-        # Evaluation keeps nothing, and the report stays that of training.
+        # Without gradients nothing is saved, and the report remains that of training.
         if not torch.is_grad_enabled():
             return
         if torch.compiler.is_compiling():
@@ -79,7 +79,7 @@ class StepHook:
 
 
 class StepEndHook:
-    """After it: a session that keeps statistics of samples looks at the last layers."""
+    """Runs after that forward: a session with ``use_gradient`` takes its statistics at the last layers."""
 
     def __init__(self, conversion: Conversion) -> None:
         self.conversion = conversion
@@ -91,22 +91,24 @@ class StepEndHook:
 
 def convert(model: nn.Module, session: Session | None = None, *, derive: bool = True,
             pipeline_threshold: int | None = None, **options: Any) -> nn.Module:
-    """Puts layers of :mod:`actzip.nn` in the place of torch's, in ``model`` itself, and gives it back.
+    """Replaces torch's layers in ``model`` by those of :mod:`actzip.nn`, in place, and returns ``model``.
 
-    Weights, buffers, hooks, parametrisations and training flags stay where they are: each module gets another class,
-    and nothing else. Subclasses of torch's layers are converted as well, unless they have a forward of their own;
-    ``print(converted(model))`` names those that are left, and a warning says so where they are many. What is not a
-    layer, a functional call for instance, is kept as torch keeps it; enter the session around forward
-    (``with actzip.converted(model).session:``) to compress that as well.
+    Converted layers compress what their own backward needs; no scope is necessary. Each module gets another class, and
+    nothing else changes: weights, buffers, hooks, parametrisations and training flags remain. Subclasses of torch's
+    layers are converted too, unless they compute differently, with a ``forward`` of their own for example.
+    ``print(converted(model))`` lists what was converted and what was not, and a warning says so if many layers were
+    not. Everything else, such as functional calls, is not compressed; to compress that too, enter the session around
+    forward (``with actzip.converted(model).session:``).
 
     Args:
-        model: any module. A model that is converted already is converted anew.
-        session: what keeps for the layers, and reports; made with ``options`` if not given.
-        derive: compute the input of a convolution or linear layer that follows a norm, perhaps with a ReLU between,
-            from what the norm keeps, instead of keeping it.
-        pipeline_threshold: a convolution whose gradient and twice its input take more bytes than this runs backward in
-            chunks of the batch, with a smaller workspace. 0: never. None: what the session's level says, if it is one.
-        options: of :class:`actzip.Session`.
+        model: any module. A converted model is converted again.
+        session: the session of the layers; by default a new one, made with ``options``.
+        derive: do not keep the input of a convolution or linear layer that follows a norm (with or without a ReLU
+            between them), but compute it from what the norm keeps.
+        pipeline_threshold: a convolution runs backward in chunks of the batch, with a smaller workspace, if its
+            gradient and twice its input take more bytes than this. 0: never. None: as the level of ActNN or GACT in
+            ``preset`` says; never for other presets.
+        options: of :class:`actzip.Session`; not allowed together with ``session``.
 
     >>> import torch, actzip
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU())
@@ -159,7 +161,7 @@ def _replacement(cls: type[nn.Module], module: nn.Module) -> type[nn.Module] | N
     if cls in LAYERS:
         return LAYERS[cls]
     if issubclass(cls, CompressedLayer):
-        return cls  # made by hand; it is bound
+        return cls  # created as a layer of actzip.nn; it only gets its binding
     if parametrize.is_parametrized(module) and cls.__bases__[0] in LAYERS:
         return rebased(cls, LAYERS[cls.__bases__[0]])
     if cls.__module__ == "transformers.activations":
@@ -168,15 +170,15 @@ def _replacement(cls: type[nn.Module], module: nn.Module) -> type[nn.Module] | N
     return None
 
 
-#: Classes of parametrized modules that were made here, and what they were made from.
+#: Classes of parametrized modules that rebased() has made, with the classes that they were made from.
 _made_from: weakref.WeakKeyDictionary[type[nn.Module], type[nn.Module]] = weakref.WeakKeyDictionary()
 
 
 def rebased(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
-    """torch makes a class for each parametrized module; the same one on another base."""
+    """Returns ``cls``, the class that torch made for one parametrized module, with another base class."""
     before = _made_from.get(cls)
     if before is not None and before.__bases__ == (base,) and vars(before).keys() == vars(cls).keys():
-        return before  # and no parametrization has come or gone
+        return before  # the same parametrizations as then
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
     made = type(cls)(cls.__name__, (base,), own)
     _made_from[made] = cls
@@ -184,7 +186,7 @@ def rebased(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
 
 
 def restore(model: nn.Module) -> nn.Module:
-    """Undoes :func:`convert`: the modules are torch's again. Weights, buffers and pending backwards stay."""
+    """Undoes :func:`convert` in place, and returns ``model``. Weights, buffers and pending backwards are unaffected."""
     originals = {ours: theirs for theirs, ours in LAYERS.items()}
     if "actzip.nn.transformers" in sys.modules:
         originals |= sys.modules["actzip.nn.transformers"].ORIGINALS
@@ -218,22 +220,22 @@ def _bindings(model: nn.Module) -> Iterator[Binding]:
 
 
 class Converted:
-    """A converted model's session and report, and the way back; made by :func:`converted`. Prints as a list."""
+    """A converted model's session, report and ``restore()``; made by :func:`converted`. Prints as a list of layers."""
 
     def __init__(self, model: nn.Module, conversion: Conversion) -> None:
         self._model, self.conversion = model, conversion
 
     @property
     def session(self) -> Session:
-        """Keeps for the layers. Enter it around forward to compress what is not a layer as well."""
+        """The session of the layers. Enter it around forward to compress also what is not a layer."""
         return self.conversion.session
 
     def report(self) -> Report:
-        """What the last forward kept, by site."""
+        """Returns what the last forward kept, by site."""
         return self.session.report()
 
     def restore(self) -> nn.Module:
-        """The model with torch's own layers again: :func:`restore`."""
+        """Puts torch's own layers back: :func:`restore`."""
         return restore(self._model)
 
     def __str__(self) -> str:
@@ -246,9 +248,10 @@ class Converted:
 
 
 def converted(model: nn.Module) -> Converted:
-    """What belongs to a converted model: its session, its report, and ``restore()``.
+    """Returns the session, the report and ``restore()`` of a converted model.
 
-    For a part of a model, the session and report are those of the whole; ``restore()`` is for the part alone.
+    For a part of a converted model, session and report are those of the whole model; ``restore()`` restores only the
+    part. Raises ValueError if nothing of the model is converted.
 
     >>> import torch, actzip
     >>> model = actzip.convert(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), bits=4)
@@ -270,10 +273,10 @@ def converted(model: nn.Module) -> Converted:
 
 
 def conversion_of(model: nn.Module) -> Conversion:
-    """What :func:`convert` did with ``model``: ``converted(model).conversion``."""
+    """Returns what :func:`convert` did with ``model``: ``converted(model).conversion``."""
     return converted(model).conversion
 
 
 def session_of(model: nn.Module) -> Session | CompiledSession:
-    """The session of a converted model, ``converted(model).session``, or of one that ``actzip.compile`` gave."""
+    """Returns the session of a converted model, or of a model returned by ``actzip.compile``."""
     return session_of_compiled(model) or converted(model).session

@@ -1,4 +1,4 @@
-"""Data with the indices of its samples, for ``Session(use_gradient=True)``.
+"""Data loaders that also yield the indices of samples, for ``Session(use_gradient=True)``.
 
 >>> import torch, actzip
 >>> from torch.utils.data import TensorDataset
@@ -35,8 +35,8 @@ class IndexedDataset(Dataset):
         return len(self.dataset)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        """Reads as the dataset does: ``loader.dataset.classes``."""
-        if name == "dataset" or name.startswith("__"):  # while it is copied or unpickled, it is not there yet
+        """Attributes are those of the dataset: ``loader.dataset.classes``."""
+        if name == "dataset" or name.startswith("__"):  # self.dataset does not exist yet during copying and unpickling
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
@@ -44,14 +44,15 @@ class IndexedDataset(Dataset):
         return index, self.dataset[index]
 
     def __getitems__(self, indices: list[Any]) -> list[tuple[Any, Any]]:
-        """As the dataset itself fetches a batch, if it can do that at once."""
+        """Fetches a batch at once if the dataset can do that."""
         fetch = getattr(self.dataset, "__getitems__", None)
         items = fetch(indices) if callable(fetch) else [self.dataset[index] for index in indices]
         return list(zip(indices, items, strict=True))
 
 
 class _Collate:
-    """Indices as one tensor, items as the user collates them. A class: workers that are spawned pickle it."""
+    """Makes one tensor of the indices, and collates items as the user wants. It is a class, so that spawned workers can
+    unpickle it."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
         self._collate = collate
@@ -62,7 +63,7 @@ class _Collate:
 
 
 class _Convert:
-    """The same for items that nobody batches."""
+    """Does the same for items that are not batched."""
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self._convert = convert
@@ -73,9 +74,9 @@ class _Convert:
 
 
 class DataLoader(_DataLoader):
-    """torch's loader, with all its arguments; yields ``(indices, batch)`` in the place of ``batch``.
+    """torch's loader, with the same arguments, but it yields ``(indices, batch)`` instead of ``batch``.
 
-    ``indices`` is a tensor on the CPU, for ``session.samples()``; ``batch`` is what torch's loader would have given.
+    ``indices`` is a tensor on the CPU, for ``session.samples()``; ``batch`` is what torch's loader would yield.
     """
 
     def __init__(self, dataset: Dataset, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a session can decorate."""
+"""Checks what a session decorates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 
 
 def check_can_run_in_scope(function: object) -> None:
-    """Raises TypeError for what would not run inside the scope that is around its call."""
+    """Raises TypeError for anything whose body would not run inside the scope around its call."""
     if isinstance(function, (staticmethod, classmethod)):
         kind = type(function).__name__
         raise TypeError(f"actzip: a {kind} was decorated (allowed: the function inside it; write @{kind} above the "

@@ -1,7 +1,7 @@
-"""A small ResNet learns to tell shapes apart, plain and compressed side by side: ``python -m actzip.demo``.
+"""Trains a small ResNet to recognise shapes, plain and compressed side by side: ``python -m actzip.demo``.
 
-Each training has a process of its own, so that the peaks of their memory can be compared. They take turns, a step each,
-on the same images and from the same weights.
+Each training has a process of its own, so that their memory peaks can be compared. They take turns, a step each, on the
+same images and from the same weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEED = 1
 
 
 def draw_shapes(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images of one shape each, of any size, place and colour, on noise; and which shape it is."""
+    """Returns noisy images of one shape each, in random sizes, places and colours, and the labels of the shapes."""
     random = torch.Generator().manual_seed(seed)
 
     def between(low: float, high: float, *sizes: int) -> torch.Tensor:
@@ -66,7 +66,7 @@ class Residual(nn.Module):
 
 
 def small_resnet() -> nn.Module:
-    """About a ResNet-20: three stages of three blocks, the image halved between them."""
+    """Returns a network like ResNet-20: three stages of three blocks, with images halved between stages."""
     layers: list[nn.Module] = []
     channels = 3
     for width in (16, 32, 64):
@@ -78,14 +78,14 @@ def small_resnet() -> nn.Module:
 
 @dataclasses.dataclass
 class Outcome:
-    accuracy: float  #: of images that were not trained on
+    accuracy: float  #: on images that were not trained on
     held_bytes: int  #: between forward and backward
-    peak_bytes: int  #: of the process; on a GPU, of what torch allocated there
+    peak_bytes: int  #: memory peak of the process; on a GPU, of torch's allocator
     step_seconds: float  #: median
 
 
 class Training:
-    """One of the two. Knows how to make a step, and what it cost."""
+    """One of the two trainings: runs steps, and records what they cost."""
 
     def __init__(self, is_compressed: bool, device: str, steps: int, batch: int) -> None:
         torch.manual_seed(SEED)
@@ -115,11 +115,11 @@ class Training:
         return value
 
     def outcome(self) -> Outcome:
-        peak = self.peak_bytes()  # before anything else runs that could raise it
+        peak = self.peak_bytes()  # first, since what follows may raise it
         if self.is_compressed:
             held = compress(self.model).report().bytes_after
         else:
-            counting = Session(self.model, dry_run=True)  # compresses nothing, and counts
+            counting = Session(self.model, dry_run=True)  # only counts bytes
             with counting:
                 self.loss(0)
             held = counting.report().bytes_before
@@ -139,27 +139,27 @@ class Training:
 
 
 def serve(pipe: Connection, is_compressed: bool, device: str, steps: int, batch: int) -> None:
-    """A training's process: makes the steps that it is told to, then says what came of it."""
+    """Runs in the process of a training: makes a step for each number received, then sends the outcome."""
     training = Training(is_compressed, device, steps, batch)
     while (number := pipe.recv()) is not None:
         pipe.send(training.step(number))
     pipe.send(training.outcome())
 
 
-#: glibc's heap keeps what torch frees: before 2.38 it cannot give a block back to a second request of the same size and
-#: alignment, so the peaks of both trainings would be those of the heap. Large blocks from the system, in huge pages.
+#: Makes glibc take large blocks from the system, in huge pages. Its heap keeps what torch frees, and before 2.38 cannot
+#: reuse a block for a request of the same size and alignment, so both memory peaks would be those of the heap.
 MALLOC = "glibc.malloc.mmap_threshold=1048576:glibc.malloc.hugetlb=1"
 
 
 def train_both(steps: int, batch: int, device: str) -> tuple[Outcome, Outcome]:
     os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
-    context = multiprocessing.get_context("spawn")  # a fresh process: nothing of the other's memory
+    context = multiprocessing.get_context("spawn")  # fresh processes, which inherit no memory
     pipes, processes = [], []
     for is_compressed in (False, True):
         ours, theirs = context.Pipe()
         processes.append(context.Process(target=serve, args=(theirs, is_compressed, device, steps, batch), daemon=True))
         processes[-1].start()
-        theirs.close()  # so that a process that dies is noticed, and not waited for
+        theirs.close()  # otherwise ask() would wait forever for a process that has died
         pipes.append(ours)
     began = time.perf_counter()
     try:

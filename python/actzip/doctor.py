@@ -1,4 +1,4 @@
-"""What works in this installation, and what to do about the rest."""
+"""Examines this installation: what works, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from . import _frameworks, _native
 from .verification import Verification
 
-OK, MISSING, BROKEN = "ok", "missing", "broken"  # what is missing is no failure: the CPU needs none of it
+OK, MISSING, BROKEN = "ok", "missing", "broken"  # missing parts are no failure: nothing on the CPU needs them
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line of what is printed."""
+    """One line of the output."""
 
     topic: str
     state: str
@@ -51,16 +51,17 @@ def examine() -> list[Finding]:
 
 
 def check_step(topic: str, step: Callable[..., Verification]) -> Finding:
-    """A small step of training: `exact` must give plain gradients, the default must come near them with less kept.
+    """Checks a small step of training: `exact` must give plain gradients, `default` similar ones with fewer bytes kept.
 
     Args:
-        step: verifies a small model, with the options of a session.
+        topic: name of the line in the output.
+        step: verifies a small model, with the given options of a session.
     """
     advice = "this is a fault of actzip or of the machine: please report it with this output"
     usual: dict[str, Any] = {"draws": 2, "by_site": False}
     try:
         exact, default = step(preset="exact", **usual), step(**usual)
-    except Exception as error:  # whatever it is, it belongs into the answer
+    except Exception as error:  # any error is a finding
         return Finding(topic, BROKEN, f"{type(error).__name__}: {error}", advice)
     smaller = default.report.bytes_before / max(1, default.report.bytes_after)
     text = (f"{smaller:.1f} times less kept, gradients at cosine {default.total.cosine:.3f}; 'exact' at error "

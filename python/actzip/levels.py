@@ -1,4 +1,4 @@
-"""The levels of ActNN and GACT, as the core lists them; each is a preset of :class:`actzip.Session`."""
+"""The levels of ActNN and GACT, as the core lists them. Each is a preset of :class:`actzip.Session`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Level:
     """What a preset such as ``"actnn:L3"`` stands for."""
 
     name: str
-    runs_as: str  #: itself, or what it is where nothing moves bytes
+    runs_as: str  #: the level itself, or the one that runs in its place if nothing is offloaded
     to_host: bool  #: what it keeps goes to host memory, if ``offload`` says where
-    reach: int  #: 0: values stay as they are; 1: inputs of convolutions and linear layers; 2: everything
-    bits: float  #: fixed, or on average if it adapts; 0 where values stay as they are
+    reach: int  #: 0: compresses no values; 1: inputs of convolutions and linear layers; 2: everything
+    bits: float  #: fixed, or the average if it adapts; 0 if it compresses no values
     adapt: str
     autotune: bool  #: torch may try out which convolution is fastest
     empty_cache_below: float  #: torch gives memory back when less than this part of it is in use
-    chunk_bytes: int  #: a convolution's backward is done in parts if it needs more; 0: never
+    chunk_bytes: int  #: a convolution runs backward in parts if it needs more than this; 0: never
     strategy: str
 
 
@@ -31,13 +31,13 @@ _warned: set[str] = set()
 
 
 def chunk_bytes_of(preset: str) -> int:
-    """From how many bytes on a convolution's backward is done in parts; 0: never."""
+    """Returns from how many bytes on a convolution runs backward in parts; 0: never."""
     level = LEVELS.get(preset)
     return level.chunk_bytes if level else 0
 
 
 def warn_of_level(preset: str) -> None:
-    """Without ``offload``: once for each level that runs without its host part."""
+    """Warns, once for each level, that a level which uses host memory runs without ``offload``."""
     level = LEVELS.get(preset)
     if level is None or not level.to_host or preset in _warned:
         return

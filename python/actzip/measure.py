@@ -1,4 +1,4 @@
-"""How much of the gradient's variance comes from which site, measured: some steps are made again with other noise."""
+"""Measures how much of the gradient's variance comes from each site, by repeating a step with other noise."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .unchanged import unchanged
 if TYPE_CHECKING:
     from .session import Session
 
-#: Steps that one measurement may take, one of them observed: with their comparisons they last as long as 29 or so
-#: (docs/plan.md), which is 3 % at an interval of 1,000 steps.
+#: Most steps of one measurement, one of them observed. With the comparisons they take as long as about 29 steps of
+#: training (docs/plan.md), which is 3 % at an interval of 1,000 steps.
 MOST_STEPS = 18
 
-#: How often a session is asked for an observation before it gives it, on whatever device.
+#: How often to ask a session for its observation. A GPU may have it only after some calls.
 PATIENCE = 4
 
-#: Uses of what enters linearly: noise there reaches the gradients of its own layer's parameters alone.
+#: Uses of tensors whose noise reaches only the gradients of their own layer's parameters.
 LINEAR = {"linear_input", "convolution_input"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Holding:
-    """Memory that is kept once, whoever saves it."""
+    """Memory that is kept once for one or more sites."""
 
     keeper: SiteReport
-    readers: tuple[SiteReport, ...]  #: of its values; the keeper perhaps among them
+    readers: tuple[SiteReport, ...]  #: sites that need its values; may include the keeper
 
     @property
     def name(self) -> str:
@@ -48,14 +48,14 @@ class Holding:
 
 
 def error_of(keeper: SiteReport) -> float:
-    """Relative squared error of what a site keeps."""
+    """Returns the relative squared error of what a site keeps."""
     if keeper.sample_bits is not None:
         return keeper.sample_bits.error
     return _C.expected_error(keeper.codec) if keeper.kind == "encoded" else 0.0
 
 
 def holdings(report: Report) -> list[Holding]:
-    """Everything that a plan may choose for, as the last step kept it."""
+    """Returns everything that a plan may choose for, as the last step kept it."""
     kept = [site for site in report.sites if site.sensitivity is not None]
     sharing: dict[str, list[SiteReport]] = defaultdict(list)
     for site in report.sites:
@@ -66,7 +66,7 @@ def holdings(report: Report) -> list[Holding]:
 
 
 class Gradients:
-    """Steps made again for their gradients; everything else is afterwards as it was."""
+    """Repeats steps for their gradients, and restores everything else afterwards."""
 
     def __init__(self, session: Session, model: torch.nn.Module, closure: Callable[[], Any]) -> None:
         self._core, self._model, self._closure = session._core, model, closure
@@ -74,7 +74,7 @@ class Gradients:
         self.steps = 0
 
     def run(self, seed: int, tried: Iterable[str] = (), observe: bool = False) -> dict[str, torch.Tensor]:
-        """One step; `tried` are the names of keepers that get noise of their own."""
+        """Runs one step and returns its gradients. `tried` names the keepers that get noise of their own."""
         versions = [parameter._version for parameter in self.parameters.values()]
         self._core.set_trial(seed, list(tried), observe)
         try:
@@ -91,7 +91,7 @@ class Gradients:
 
 
 class Reference:
-    """One gradient, kept in host memory: the device has no room for another beside the step's own."""
+    """One gradient in host memory, since the device may have no room for a second one."""
 
     def __init__(self, gradients: dict[str, torch.Tensor]) -> None:
         self._exact = {name: in_host_memory(gradient.detach()) for name, gradient in gradients.items()}
@@ -105,13 +105,13 @@ class Reference:
 
 
 class Distance:
-    """Between a gradient and the reference; the device is waited for when it is read."""
+    """The distance between a gradient and the reference. Reading it waits for the device."""
 
     def __init__(self, names: list[str], lengths: torch.Tensor, energy: float) -> None:
         self._names, self._lengths, self._energy = names, lengths, energy
 
     def by_parameter(self) -> dict[str, float]:
-        """Squared, relative to the square of the whole."""
+        """Returns the squared distance of each parameter's gradient, relative to the square of the whole gradient."""
         lengths = self._lengths.tolist()
         return {name: length**2 / self._energy for name, length in zip(self._names, lengths, strict=True)}
 
@@ -120,19 +120,19 @@ class Distance:
 
 
 def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy; pinned, so that it is made and read while the device goes on."""
+    """Returns a copy. For a CUDA tensor it is pinned, so that copying does not block."""
     copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
     return copy.copy_(tensor, non_blocking=True)
 
 
 def norms(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The length of each, on the device of the first."""
+    """Returns the length of each tensor, on the device of the first."""
     lengths = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64) for tensor in tensors]
     return torch.stack([length.to(lengths[0].device) for length in lengths]) if lengths else torch.empty(0)
 
 
 def own_parameters(holding: Holding, model: torch.nn.Module, readers: Counter[str]) -> list[str]:
-    """The parameters whose gradients alone feel noise in this holding; none if others may."""
+    """Returns the parameters that alone get noise in their gradients from this holding; none if others may, too."""
     names = []
     for site in holding.readers:
         if site.use not in LINEAR or readers[site.module] != 1:
@@ -145,10 +145,10 @@ def own_parameters(holding: Holding, model: torch.nn.Module, readers: Counter[st
 
 
 class Measurement:
-    """The sensitivities of a session's sites by trial steps.
+    """Measures the sensitivities of a session's sites by trial steps.
 
-    What enters linearly is tried all at once, since each layer's own gradients tell them apart. The rest takes a step
-    each, in turns: those that were not measured for longest first.
+    Linear inputs are tried all at once, since the gradients of each layer tell them apart. All other sites take a step
+    each, in turns, those that were measured least first.
     """
 
     def __init__(self, session: Session, model: torch.nn.Module, closure: Callable[[], Any]) -> None:
@@ -156,7 +156,8 @@ class Measurement:
         self.gradients = Gradients(session, model, closure)
 
     def observe(self) -> list[Holding]:
-        """A trial step that is observed, which gives the estimate of what will not be measured; and one by its plan."""
+        """Runs an observed trial step, which estimates the sites that will not be measured, and one step with the plan
+        that follows from it."""
         self.gradients.run(seed=0, observe=True)
         for _ in range(PATIENCE):
             if self._session._core.take_observation():
@@ -164,17 +165,17 @@ class Measurement:
         return self.holdings()
 
     def holdings(self) -> list[Holding]:
-        """As the plan of now has them kept."""
+        """Returns the holdings under the current plan."""
         self.gradients.run(seed=0)
         return holdings(self._session.report())
 
     def sensitivities(self, chosen: Sequence[Holding], alone: Sequence[Holding], draws: int = 1) -> dict[str, float]:
-        """Of `chosen`; of them `alone` are tried one by one, the others together."""
+        """Returns the sensitivities of `chosen`. Of these, `alone` are tried one by one, the others together."""
         found: dict[str, float] = defaultdict(float)
         readers = Counter(site.module for holding in chosen for site in holding.readers)
         own = {holding.name: own_parameters(holding, self._model, readers) for holding in chosen}
         together = [holding for holding in chosen if own[holding.name] and holding not in alone]
-        # Without a name for it, a draw of the signs; the reference has the same everywhere but where it is tried.
+        # A draw is one seed of the signs. Trials differ from their reference only at the sites that are tried.
         for draw in range(draws):
             reference = Reference(self.gradients.run(seed=2 * draw))
             if together:
@@ -183,19 +184,19 @@ class Measurement:
                 for holding in together:
                     change = sum(distance.get(name, 0.0) for name in own[holding.name])
                     found[holding.name] += change / holding.trial_error() / draws
-            # Read once all have been started, so that the device does not wait for the host between them.
+            # Results are read when all steps have been started, so that the device need not wait for the host.
             distances = [reference.distance(self.gradients.run(2 * draw, [holding.name])) for holding in alone]
             for holding, distance in zip(alone, distances, strict=True):
                 found[holding.name] += distance.total() / holding.trial_error() / draws
         return dict(found)
 
     def passing(self, chosen: Sequence[Holding]) -> list[Holding]:
-        """Those whose noise reaches the gradients of other layers: they have to be tried alone."""
+        """Returns the holdings whose noise reaches the gradients of other layers. They must be tried alone."""
         readers = Counter(site.module for holding in chosen for site in holding.readers)
         return [holding for holding in chosen if not own_parameters(holding, self._model, readers)]
 
     def variance(self, draws: int = 1) -> float:
-        """Of the whole gradient as everything is kept now."""
+        """Returns the variance that compression adds to the whole gradient, with everything kept as it is now."""
         total = 0.0
         for draw in range(draws):
             reference = Reference(self.gradients.run(seed=2 * draw))
@@ -204,10 +205,10 @@ class Measurement:
 
 
 def measure(session: Session, model: torch.nn.Module, closure: Callable[[], Any], turns: Counter[str]) -> None:
-    """One measurement, and the plan that follows from it. `turns` remembers how often each site was measured."""
+    """Measures once, and makes the plan that follows. `turns` counts how often each site was measured."""
     measurement = Measurement(session, model, closure)
     found = measurement.observe()
-    overhead = 6  # the observed step and one by its plan; the reference, those together; and two for the variance
+    overhead = 6  # observed step, step with its plan, reference, linear inputs together, and two for the variance
     waiting = sorted(measurement.passing(found), key=lambda h: (turns[h.name], -(h.keeper.variance or 0.0)))
     alone = waiting[:MOST_STEPS - overhead]
     turns.update(holding.name for holding in alone)
@@ -220,5 +221,5 @@ def measure(session: Session, model: torch.nn.Module, closure: Callable[[], Any]
 
 
 def _by_reader(holding: Holding, value: float) -> list[tuple[str, float]]:
-    """Sites that share memory share its sensitivity: the plan sums it up again."""
+    """Divides the sensitivity among the sites that share the memory. The plan adds it up again."""
     return [(site.site, value / len(holding.readers)) for site in holding.readers]

@@ -1,4 +1,4 @@
-"""What was held during a step, as a picture: the sum over time, and a bar for each of the largest sites."""
+"""Draws what was held during a step: the sum over time, and a bar for each of the largest sites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from .report import Report, SiteReport
 
-WIDTH, LEFT, RIGHT = 960, 330, 20  #: of the picture; names stand to the left
+WIDTH, LEFT, RIGHT = 960, 330, 20  #: width of the picture and its margins; names stand in the left one
 CURVE, TOP, BAR, GAP = 180, 56, 12, 4
 MOST_BARS = 40
 IN_MEMORY, OFFLOADED, TEXT, LINE = "#2f6fb0", "#d9822b", "#222", "#bbb"
@@ -52,7 +52,7 @@ def _legend() -> list[str]:
 
 
 def _sums(sites: Sequence[SiteReport], end: float) -> list[tuple[float, int, int]]:
-    """At each change: the time, bytes in memory, bytes offloaded."""
+    """Returns for each change the time, the bytes in memory and the bytes offloaded."""
     changes = []
     for site in sites:
         memory, offloaded = site.bytes_after - site.bytes_offloaded, site.bytes_offloaded

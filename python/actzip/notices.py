@@ -1,4 +1,4 @@
-"""What a session says once, after its first step: what it left alone, and rules that met nothing."""
+"""Warnings after the first step of a session: operators left uncompressed, and rules that matched nothing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping
 
 from .report import Report, SiteReport, bytes_text
 
-#: Bytes that operators unknown to actzip may keep without a word.
+#: From this many bytes on, a session warns of operators unknown to actzip.
 WORTH_A_WARNING = 1 << 20
 
 
 def look_back(report: Report, rules: Mapping[str, str], stacklevel: int) -> None:
-    """Warns of what a first step shows, at the caller of the caller."""
+    """Warns of what the report of the first step shows. ``stacklevel`` counts from the caller."""
     for text in (*_left_alone(report), *_idle_rules(report, rules)):
         warnings.warn(f"actzip: {text}", stacklevel=stacklevel + 1)
 
 
 def _left_alone(report: Report) -> Iterator[str]:
-    """What actzip does not know and therefore keeps, if it is much: nobody else would tell."""
+    """Names the operators that actzip does not know and therefore leaves uncompressed, if they keep many bytes."""
     left: Counter[str] = Counter()
     for site in report.sites:
         if site.cause == "policy" and site.use in ("unknown", "foreign") and site.dtype in ("f32", "bf16", "f16"):
@@ -43,14 +43,14 @@ def _idle_rules(report: Report, rules: Mapping[str, str]) -> Iterator[str]:
 
 
 def _matches(pattern: str, site: SiteReport) -> bool:
-    """As the core compares them."""
+    """Compares pattern and site as the core does."""
     if pattern.startswith("use:"):
         return fnmatch.fnmatchcase(f"use:{site.use}", pattern)
     return fnmatch.fnmatchcase(f"{site.op}.{site.slot}", pattern) or fnmatch.fnmatchcase(site.site, pattern)
 
 
 def _better_pattern(pattern: str, report: Report) -> str:
-    """A module's own sites stand behind a colon, which a pattern for its children does not meet."""
+    """Returns a hint for a better pattern. After a module's name its own sites have a colon, its children a dot."""
     module = pattern.removesuffix(".*").removesuffix("*")
     if any(site.module == module for site in report.sites):
         return f" (for the module {module} and what is inside it: '{module}[.:]*')"

@@ -1,4 +1,4 @@
-"""What actzip knows of operators, and how to tell it about those of other authors."""
+"""What actzip knows about operators, and how to tell it about those of other libraries."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket | str
 
 
 def use_of(target: Operator, slot: str) -> str:
-    """What the gradient of an operator needs of a tensor that it saves.
+    """Returns the use of a tensor that an operator saves: what the operator's gradient needs of it.
 
     Args:
-        target: an operator, as a node of an fx graph has it, or the name of its schema.
-        slot: the name of an argument; ``"result"`` for its output, ``"aux0"`` and so on for what else it saves.
+        target: an operator, as in a node of an fx graph, or the name of its schema.
+        slot: the name of an argument; ``"result"`` for the output, ``"aux0"`` and so on for anything else it saves.
 
     >>> import torch
     >>> use_of(torch.ops.aten.addmm.default, "mat1")
@@ -28,16 +28,17 @@ def use_of(target: Operator, slot: str) -> str:
 
 
 def register(target: Operator | type[torch.autograd.Function], **uses: str) -> None:
-    """Tells actzip what a function or operator of another author saves its tensors for, so that they are compressed.
+    """Tells actzip what a custom function or operator needs its saved tensors for, so that they can be compressed.
 
-    Without that they are kept as they are: only the author knows. Call it before the first scope in which the function
-    runs. Slots have the names that the report gives them: ``argument0`` and so on for the arguments of an autograd
-    function, names of the schema for an operator's, ``result`` for its output and ``aux0`` and so on for what else it
-    saves. Slots that are not named stay as they are. docs/policy.md lists the uses.
+    Without this, actzip keeps them exactly, as it cannot know. Call it before the first scope in which the function
+    runs.
 
     Args:
         target: an autograd function, or an operator that is not torch's own.
-        uses: what the gradient needs of each slot.
+        uses: for each slot its use, which says what the gradient needs of the tensor; docs/policy.md lists the uses.
+            Slots are named as in the report: ``argument0`` and so on for the arguments of an autograd function, the
+            names of the schema for those of an operator, ``result`` for the output, and ``aux0`` and so on for anything
+            else that is saved. Slots that are not given are kept exactly.
 
     >>> import torch, actzip
     >>> class Scale(torch.autograd.Function):
@@ -67,12 +68,12 @@ def register(target: Operator | type[torch.autograd.Function], **uses: str) -> N
     _registered[name] = tuple(sorted(uses.items()))
 
 
-#: Uses of slots by name, as registered: compiled graphs that are cached depend on it.
+#: The registered uses of slots, by name of the function or operator. The keys of cached compiled graphs include them.
 _registered: dict[str, tuple[tuple[str, str], ...]] = {}
 
 
 def registered() -> tuple:
-    """All that was told to :func:`register`, in an order of its own."""
+    """Returns everything that was registered, sorted by name."""
     return tuple(sorted(_registered.items()))
 
 
@@ -87,7 +88,7 @@ def _schema_name(target: object) -> str:
 
 
 def _function_name(function: type[torch.autograd.Function]) -> str:
-    """Functions are known by module and name of their class, so that must be one function's."""
+    """Returns the name by which the core knows a function. Raises ValueError if another function has the same name."""
     name = _full_name(function)
     others = {other for other in _subclasses(torch.autograd.Function) if _full_name(other) == name}
     if len(others) > 1:

@@ -1,4 +1,4 @@
-"""The options of a session: all their names, and what each may be."""
+"""The options of a session: their names, and which values they allow."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-#: An option's name, and the one that it had before, which is taken as well.
+#: Options that were renamed, with their old names, which still work.
 OLD_NAMES = {"min_numel": "min_elems", "dry_run": "dry"}
 
 
 def canonical(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with old names replaced; those that have two names and are None under both were not given."""
+    """Returns the options under their current names. Leaves out those with two names that are None under both."""
     result = {name: value for name, value in options.items() if name not in (*OLD_NAMES, *OLD_NAMES.values())}
     for name, old_name in OLD_NAMES.items():
         value, old_value = options.get(name), options.get(old_name)
@@ -45,7 +45,7 @@ def _are_rules(value: Any) -> bool:
     return isinstance(value, Mapping) and all(_is_text(part) for rule in value.items() for part in rule)
 
 
-#: What is wrong with a value beyond its type, its codec or its range, the core says.
+#: For each option, a check of its type and what is allowed. The core checks codecs and most ranges.
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "preset": (_is_text, "a text such as 'default', 'exact', 'division', 'actnn:L3' or 'affine:2'"),
     "bits": (lambda value: value is None or _is_number(value), "a number from 1 to 8, or None"),
@@ -68,14 +68,14 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def budget_text(budget: Any) -> str:
-    """As the core reads it: a number up to 1 is a share, one above counts bytes."""
+    """Returns the budget as text for the core. A number up to 1 is a share, a larger one counts bytes."""
     if budget is None or _is_text(budget):
         return budget or ""
     return f"{budget}B" if budget > 1 else str(budget)
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Raises TypeError or ValueError, which say what was given and what is allowed."""
+    """Raises TypeError or ValueError for a wrong value, with a message that says what is allowed."""
     for name, value in options.items():
         is_allowed, allowed = _KINDS[name]
         if not is_allowed(value):
@@ -85,7 +85,7 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def refuse_model(model: Any, call: str, allowed: str, package: str = "actzip") -> None:
-    """Raises TypeError for what is no model."""
+    """Raises TypeError for a ``model`` that is none."""
     given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
     hint = f"; a preset is {call}(preset={model!r})" if isinstance(model, str) else ""
     if inspect.isroutine(model):

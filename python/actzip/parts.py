@@ -1,4 +1,4 @@
-"""What ``dual`` makes of activations: a low part, a high part, and what backward gets."""
+"""Shows how the codec ``dual`` divides activations: into a low part and a high part."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .verify import forward_of
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """A tensor taken apart."""
+    """The parts of a tensor."""
 
-    low: torch.Tensor  #: every element the average of its block, as it is kept
-    high: torch.Tensor  #: the tensor less the low part, before it is coded
+    low: torch.Tensor  #: for each element the average of its block, as it is kept
+    high: torch.Tensor  #: the tensor minus the low part, before it is encoded
     restored: torch.Tensor  #: what backward gets, in the tensor's type
-    low_bytes: int  #: of the averages
-    high_bytes: int  #: of codes and their statistics
+    low_bytes: int  #: bytes of the averages
+    high_bytes: int  #: bytes of the codes and their statistics
 
 
 @dataclasses.dataclass(frozen=True)
 class SiteParts:
-    """The parts of what one site keeps, in figures."""
+    """Energies and sizes of the parts of what one site keeps."""
 
     site: str
     codec: str
@@ -39,11 +39,16 @@ class SiteParts:
     high_energy: float
     low_bytes: int
     high_bytes: int
-    squared_error: float  #: of what backward gets
+    squared_error: float  #: sum of squared errors of what backward gets
 
 
 def parts(tensor: torch.Tensor, codec: str = "dual:2", *, seed: int = 0) -> Parts:
-    """Encodes a tensor by ``dual``, with the size of its own maps, and decodes the whole and the low part alone.
+    """Encodes a tensor by ``dual``, with the size of its maps, and returns the parts.
+
+    Args:
+        tensor: a feature map.
+        codec: a spec of ``dual``, without the size.
+        seed: seed of the rounding.
 
     >>> import torch, actzip
     >>> image = torch.linspace(0, 1, 16).expand(1, 3, 16, 16).contiguous()
@@ -60,18 +65,18 @@ def site_parts(
     model: torch.nn.Module, batch: Any, *, preset: str = "division", seed: int = 0,
     look: Callable[[str, torch.Tensor, Parts], None] | None = None, **options: Any,
 ) -> tuple[SiteParts, ...]:
-    """The parts of everything that a forward of ``model`` keeps by ``dual``, in the order in which it is saved.
+    """Returns the parts of everything that a forward of ``model`` keeps by ``dual``, in the order in which it is saved.
 
-    Runs forward twice: the first time tells which sites keep for others. Gradients, buffers, training flags and random
-    states are afterwards what they were.
+    Runs forward twice; the first run finds out which sites keep bytes themselves, rather than share them. Afterwards,
+    gradients, buffers, training flags and random states are what they were before.
 
     Args:
-        model: whose sites are looked at.
-        batch: as :func:`actzip.verify` takes it.
-        preset: of the session; one that uses ``dual``.
-        seed: of the session and of what is shown of each site.
-        look: called with the name of each site, its tensor and the parts, which are not kept.
-        options: others of :class:`actzip.Session`.
+        model: the model to run.
+        batch: as for :func:`actzip.verify`.
+        preset: a preset that uses ``dual``.
+        seed: seed of the session, and of the parts.
+        look: called for each site with its name, its tensor and the parts. These are not kept afterwards.
+        options: other options of :class:`actzip.Session`.
 
     >>> import torch, actzip
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
@@ -81,7 +86,7 @@ def site_parts(
     forward = batch if callable(batch) else forward_of(model, batch)
     session = Session(model, preset=preset, seed=seed, **options)
     found: dict[str, SiteParts] = {}
-    keepers: set[str] = set()  # not those that share what another keeps
+    keepers: set[str] = set()  # sites that keep bytes themselves
 
     def pack(tensor: torch.Tensor) -> Any:
         packed = session._pack(tensor)

@@ -1,4 +1,4 @@
-"""What a session did with everything that was saved, and why."""
+"""Reports: what a session did with each saved tensor, and why."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .memory_picture import memory_picture
 
 @dataclasses.dataclass(frozen=True)
 class SampleBits:
-    """Bits of the samples of one tensor."""
+    """How the bits of one tensor are distributed over its samples."""
 
     samples: int
     fewest: int
     mean: float
     most: int
-    error: float  #: relative squared error, samples counted as they matter
+    error: float  #: relative squared error, with samples weighted as they matter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,81 +26,82 @@ class SampleStatistics:
     """What is known of all samples of a data set."""
 
     samples: int
-    bytes: int  #: that it takes on the device
+    bytes: int  #: that this takes on the device
 
 
 @dataclasses.dataclass(frozen=True)
 class SiteReport:
-    """One place of the step where a tensor is saved."""
+    """A site: one place of the step where a tensor is saved."""
 
-    site: str
-    module: str
+    site: str  #: the name: "layers.0: addmm.mat1", with " #1" and so on for repetitions
+    module: str  #: "" if unknown
     op: str
-    slot: str
-    ordinal: int
-    use: str  #: what its gradient needs of it: "linear_input", "sign", ...
+    slot: str  #: name of the operator's argument, or "result"
+    ordinal: int  #: how often the same module, operator and slot came before in the step
+    use: str  #: what the gradient needs of the tensor: "linear_input", "sign", ...
     shape: tuple[int, ...]
     dtype: str
     kind: str  #: "encoded", "shared", "derived", "recomputed", "shape only" or "as is"
-    codec: str  #: for people: "rotated:2" if it is encoded, else its kind
-    kept_by: str  #: the site that keeps it, if it is shared or derived
-    bytes_before: int  #: what torch would keep; 0 if something else keeps it anyway
-    bytes_after: int
-    bytes_offloaded: int  #: of that, what left its GPU, or memory
+    codec: str  #: for people: "rotated:2" if it is encoded, otherwise the kind
+    kept_by: str  #: the site that keeps the bytes, if it is shared or derived
+    bytes_before: int  #: what torch alone would keep; 0 if something else keeps it anyway
+    bytes_after: int  #: what is kept
+    bytes_offloaded: int  #: the part of bytes_after that left its GPU, or memory
     reason: str
-    saves: int  #: since the session began
+    saves: int  #: number of tensors saved here since the session began
     #: Variance of the gradient, relative to its square, for a relative squared error of 1 in what this site keeps.
     sensitivity: float | None = None
-    variance: float | None = None  #: that times the error of its codec
-    sample_bits: SampleBits | None = None  #: if its samples have bits of their own, and the device has said which
-    #: Why it is kept as it is: "parameter", "small", "type" (no codec takes it), "rule" (of the session) or "policy";
-    #: "" if it is not. ``reason`` says more.
+    variance: float | None = None  #: sensitivity times the error of the codec: what this site adds
+    sample_bits: SampleBits | None = None  #: if its samples have bits of their own, and the device has reported them
+    #: Why it is kept as it is: "parameter", "small", "type" (no codec supports it), "rule" (of the session), "policy",
+    #: or "guard" (compressing it would spoil a gradient); "" if it is not. ``reason`` says more.
     cause: str = ""
-    #: When what it keeps was kept and freed, in seconds since the step began; None if it keeps nothing, and not freed yet.
+    #: When its bytes were kept and freed, in seconds since the step began. ``kept_at`` is None if the site keeps
+    #: nothing, ``freed_at`` until the bytes are freed.
     kept_at: float | None = None
     freed_at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class PlanReport:
-    """What a session that adapts has found. Variances are relative to the square of the gradient."""
+    """What a session that adapts has found out. Variances are relative to the square of the gradient."""
 
     budget_bits: float
-    average_bits: float  #: over the elements that the plan chose for; 0 before any
-    plans: int  #: made so far
-    predicted_bytes: int | None  #: that the step keeps, by the plan
+    average_bits: float  #: over the elements of the planned sites; 0 before the first plan
+    plans: int  #: number of plans so far
+    predicted_bytes: int | None  #: that the step keeps according to the plan
     predicted_variance: float | None  #: that compression adds to the gradient
     measured_variance: float | None
-    gradient_variance: float | None  #: its own, over batches
+    gradient_variance: float | None  #: the gradient's own variance over batches
 
 
 @dataclasses.dataclass(frozen=True)
 class BudgetReport:
-    """What a session with a budget holds between forward and backward, tensors that are kept exactly included."""
+    """What a session with a budget holds between forward and backward, including tensors that are kept exactly."""
 
-    asked: str  #: as it was asked for
-    bytes: int | None  #: of the last step; None while it is not known
-    most_held: int  #: at any time of the last step
+    asked: str  #: the option ``budget``, as text
+    bytes: int | None  #: the limit of the last step; None while it is unknown
+    most_held: int  #: the maximum during the last step
 
 
 @dataclasses.dataclass(frozen=True)
 class OffloadReport:
-    """What a session that offloads has done since it began. Into a file nothing is copied."""
+    """What a session that offloads has done since it began."""
 
-    copied_out: int  #: bytes, from a GPU to pinned memory
-    copied_in: int  #: bytes, back
-    passed_over: int  #: bytes that stayed, because copies were behind or there was no pinned memory
-    fetches: int  #: of what was put away
-    waits: int  #: of these, those that began a copy when backward asked, or waited for the disk
-    host_waits: int  #: times that forward waited for a GPU
-    pinned_bytes: int  #: of the host, taken for the session now
+    copied_out: int  #: bytes from a GPU to pinned memory; writing into a file copies nothing
+    copied_in: int  #: bytes from pinned memory back to a GPU
+    passed_over: int  #: bytes that stayed because copies were behind or pinned memory was used up
+    fetches: int  #: fetches of bytes that were put away
+    waits: int  #: fetches that had to start a copy, or to wait for the disk
+    host_waits: int  #: how often forward waited for a GPU
+    pinned_bytes: int  #: pinned host memory that the session occupies now
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What the last step of a session kept.
 
-    Prints as a summary in one line and a table of the sites that keep the most bytes; ``to_text(all=True)`` has every
+    Prints as a summary in one line and a table of the sites that keep the most bytes; ``to_text(all=True)`` lists every
     site.
 
     >>> import torch, actzip
@@ -112,23 +113,23 @@ class Report:
     """
 
     preset: str
-    runs_as: str  #: the level that runs in place of the one asked for; mostly empty
-    dry: bool  #: nothing was compressed: the report says what would be done
+    runs_as: str  #: the level that runs in place of the requested one; usually empty
+    dry: bool  #: nothing was compressed; the report says what would be done
     steps: int
-    bytes_before: int
-    bytes_after: int
-    bytes_offloaded: int  #: of that, what left its GPU, or memory
-    live_bytes: int  #: encoded bytes that wait for backward now
-    index_overflow: bool  #: an index lay outside its operator's bound
-    sites: tuple[SiteReport, ...]
-    plan: PlanReport | None  #: of a session that adapts
-    budget: BudgetReport | None  #: of one that has a budget
-    offload: OffloadReport | None  #: of one that offloads
-    sample_statistics: SampleStatistics | None  #: of one that knows gradients by sample
+    bytes_before: int  #: what torch alone would keep: the sum over the sites
+    bytes_after: int  #: what is kept
+    bytes_offloaded: int  #: the part of bytes_after that left its GPU, or memory
+    live_bytes: int  #: encoded bytes that currently wait for backward
+    index_overflow: bool  #: an index was outside its operator's bound: a gradient was wrong
+    sites: tuple[SiteReport, ...]  #: of the last step, in the order of their first save
+    plan: PlanReport | None  #: if the session adapts
+    budget: BudgetReport | None  #: if it has a budget
+    offload: OffloadReport | None  #: if it offloads
+    sample_statistics: SampleStatistics | None  #: if it has ``use_gradient``
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """The report that ``to_json()`` of Python or C++ wrote."""
+        """Reads what ``to_json()`` wrote, in Python or C++."""
         fields = json.loads(text)
         sites = tuple(
             SiteReport(**{**site, "shape": tuple(site["shape"]),
@@ -141,35 +142,36 @@ class Report:
 
     @property
     def ratio(self) -> float:
-        """How many times smaller: ``bytes_before / bytes_after``, uncompressed by kept.
+        """How many times smaller: ``bytes_before / bytes_after``.
 
-        1 where nothing was saved, and infinite where nothing is kept of what was, as where backward asks for shapes
-        alone.
+        1 if nothing was saved. Infinite if tensors were saved and nothing is kept of them, for example because backward
+        needs only their shapes.
         """
         if self.bytes_after == 0:
             return math.inf if self.bytes_before else 1.0
         return self.bytes_before / self.bytes_after
 
     def to_dict(self) -> dict:
-        """The report as plain Python values."""
+        """Returns the report as plain Python values."""
         return dataclasses.asdict(self)
 
     def to_json(self) -> str:
-        """The report as JSON text."""
+        """Returns the report as JSON text."""
         return json.dumps(self.to_dict(), indent=1)
 
     def to_text(self, *, all: bool = False) -> str:
-        """The report for people, as ``print`` shows it.
+        """Returns the report as text for people, as ``print`` shows it.
 
-        Without ``all``, parameters, small tensors and all but the 20 sites that keep the most bytes are left out, and
-        the last line says how many that are; with it, every site is there, in the order of the step.
+        Args:
+            all: list every site, in the order of the step. Otherwise the table has the 20 sites that keep the most
+                bytes, without parameters and small tensors, and the last line says how many are left out.
         """
         return _native.report_text(self.to_dict(), all).rstrip()
 
     def to_svg(self) -> str:
-        """A picture of the step: what was held when, in memory and offloaded, and how long each site kept its bytes.
+        """Returns an SVG picture of the step: what was held when, in memory and offloaded.
 
-        Ask for it after backward. The largest sites have a bar each.
+        Each of the largest sites has a bar that shows how long it kept its bytes. Call it after backward.
         """
         return memory_picture(self)
 

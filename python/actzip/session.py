@@ -1,4 +1,4 @@
-"""Sessions: the scope around forward, with a model or without."""
+"""Sessions: the scope around forward, with or without a model."""
 
 from __future__ import annotations
 
@@ -19,55 +19,63 @@ from .torch_models import check_model
 
 
 class Session(BaseSession):
-    """Compresses what autograd saves while it is entered.
+    """Compresses the tensors that autograd saves while the session is entered.
 
-    It can be entered again for each step, nested, and dropped before backward. Leave it before ``backward()``. As a
-    decorator it is entered around each call of a function: see :func:`compress`.
+    Enter the session around each forward (``with session:``), and leave it before ``backward()``. Sessions may be
+    nested, and a session may be dropped before backward. As a decorator, it is entered around each call of a function:
+    see :func:`compress`.
+
+    A *site* is a place in the step where a tensor is saved. The report names it ``module: operator.slot``; the slot is
+    the name of the operator's argument, or ``result``.
 
     Args:
-        model: names the sites by module, and makes certain that no parameter is taken for an activation. Optional.
-        preset: ``"default"`` (each operator as its gradient needs), ``"exact"`` (only what changes no gradient), or a
-            codec for all floating tensors alike, such as ``"affine:2"`` or ``"rotated:4"``; or a level of ActNN or
-            GACT, such as ``"actnn:L3"``: see docs/levels.md.
-        bits: instead of the default's 2: 1, 2, 3, 4 or 8; what has 3 bits keeps one more. Any other number from 1 to 8
-            is an average, and sites get more or less as they matter (``adapt="layer"``).
-        min_numel: tensors with fewer elements are kept as they are; 1,024 unless given. Also spelled ``min_elems``.
-        seed: of the random signs; torch's generators are never touched.
+        model: gives names to the sites, by module, and ensures that no parameter is mistaken for an activation.
+            Optional, but recommended.
+        preset: ``"default"`` (for each operator what its gradient needs), ``"exact"`` (only what changes no gradient),
+            ``"division"`` (see docs/division.md), a codec for all floating-point tensors, such as ``"affine:2"`` or
+            ``"rotated:4"``, or a level of ActNN or GACT, such as ``"actnn:L3"`` (see docs/levels.md).
+        bits: replaces the 2 bits of the default by 1, 3 or 4; where the default has 3 bits, it becomes ``bits`` + 1, up
+            to 4. With 8, every tensor in few bits gets 8. Any other number from 1 to 8 is an average, which a plan
+            distributes (see ``adapt``).
+        min_numel: smaller tensors are kept as they are; 1,024 elements by default. Also spelled ``min_elems``.
+        seed: seed of the random signs and of dither. The session does not draw from torch's generators.
         dry_run: compress nothing; ``report()`` says what would be done. Also spelled ``dry``.
-        rules: what to do at some sites instead: a pattern, as the shell has them, and a codec, ``"none"`` (not
-            compressed; also spelled ``"as is"``) or ``"default"``. The first that matches holds. A pattern is compared
-            with ``operator.slot`` (``"gelu.*"``) and with the whole name of a site as the report gives it,
-            ``module: operator.slot``: ``"layers.0: *"`` is what the module ``layers.0`` saves itself,
-            ``"layers.0.*"`` what modules inside it save, and ``"layers.0[.:]*"`` both. So
-            ``{"layers.0[.:]*": "none", "gelu.*": "rotated:2"}``.
-        adapt: ``"layer"``: bits go where they matter, ``bits`` (2) on average over all sites that have few bits, by
-            what a step tells that is observed now and then; ``"measured"``: the same, by what ``closure`` shows when it
-            is run again with other noise. See docs/plan.md.
-            ``"sample"``: the bits of a site go to those samples of its tensor that matter, by their size and, with
-            ``use_gradient``, by their gradients; ``"sample+layer"``, ``"sample+measured"``: both.
-        use_gradient: samples matter as their gradients did when they were last seen. Call ``samples()`` before each
-            step; see :mod:`actzip.data`.
-        num_samples: of the data set, for ``use_gradient``: 4 bytes each on the device.
-        interval: steps from one adaptation to the next; 200, or 1,000 if measured.
-        closure: for ``"measured"``: a function that makes a step of training without its optimizer, the forward inside
-            the session. May be set later: it mostly needs the session.
-        codec: a codec's name, groups and rounding, as in ``"affine:nearest:group=64"``, in place of ``rotated``
-            wherever policy and plan take that; they say the bits.
-        max_bits: the most that a plan gives a site; 0: no limit.
-        guard: whether each site is looked at once, in the first steps: if a gradient that is made of its few bits has
-            little in common with the exact one, the site is kept as it is from then on, with a warning. None: unless
-            the preset is one codec for everything, or a level of another system. See docs/policy.md.
-        budget: how much may be held between forward and backward: bytes (``"4GiB"``, ``2**32``), a share of what torch
-            alone would hold (``0.25``), or ``"auto"``, what the device has left from the third step on. Bits go where
-            they matter, as many as fit, up to keeping a tensor as it is; the first two steps, in which sizes are
-            learned, have the fewest. The limit holds at any time, for everything that is kept; if the fewest bits do
-            not fit, ``backward()`` raises, and says what is missing. See docs/plan.md.
-        offload: where what is kept waits for backward. ``"host"``: of tensors on a GPU, in pinned memory of the host;
-            copies run beside the kernels, and what is kept last stays on the GPU, as does what cannot leave as fast as
-            it is made. A folder on a disk (one that is called host is ``"./host"``): of tensors on the CPU, in a file
-            without a name, which goes with the session; tensors on a GPU are refused. With a ``budget``, only what does
-            not fit goes, and bits stay as they are without one.
-        only: name of the one site that is compressed, as the report gives it; everything else is kept exactly.
+        rules: a dict that overrides the preset at some sites; the first rule that matches a site applies. The keys are
+            patterns as in the shell, the values a codec, ``"none"`` (not compressed; also spelled ``"as is"``) or
+            ``"default"``. For example ``{"layers.0[.:]*": "none", "gelu.*": "rotated:2"}``. A pattern is matched
+            against ``operator.slot`` (``"gelu.*"``) and against the whole name of the site: ``"layers.0: *"`` matches
+            what the module ``layers.0`` saves itself, ``"layers.0.*"`` what modules inside it save, and
+            ``"layers.0[.:]*"`` both. A pattern that begins with ``use:`` is matched against the site's use
+            (``"use:linear_*"``).
+        adapt: how bits are distributed; see docs/plan.md. ``"layer"``: a plan gives more bits to the sites that matter
+            more, ``bits`` (2) on average. Now and then the session observes a step to find out which sites matter.
+            ``"measured"``: the same, but the session measures it, by running ``closure`` again with other noise.
+            ``"sample"``: within a site, more bits go to the samples that matter more, judged by their size and, with
+            ``use_gradient``, by their gradients. ``"sample+layer"``, ``"sample+measured"``: both.
+        use_gradient: weigh samples by their gradients when they were last seen. Call ``samples()`` before each step;
+            see :mod:`actzip.data`.
+        num_samples: size of the data set, for ``use_gradient``. Each sample takes 4 bytes on the device.
+        interval: steps from one adaptation to the next; 0: 200, or 1,000 if measured.
+        closure: for ``"measured"``: a function that runs one training step without the optimizer, its forward inside
+            the session. As it usually needs the session, you can also set ``session.closure`` later.
+        codec: name, groups and rounding of the codec to use in place of ``rotated``, as in
+            ``"affine:nearest:group=64"``. The policy or the plan still chooses the number of bits.
+        max_bits: the most bits that a plan gives a site; 0: no limit.
+        guard: whether to check each site once, in one of the first steps. If the gradient computed from the compressed
+            tensor has little in common with the exact one, the session warns, and keeps the site as it is from then on.
+            None: yes, unless the preset is one codec for everything or a level of another system. See docs/policy.md.
+        budget: limit on the memory held between forward and backward: bytes (``"4GiB"``, ``2**32``), a share of what
+            torch alone would hold (``0.25``), or ``"auto"``, three quarters of what is free when the third step begins.
+            Bits go where they matter, as many as fit, up to keeping a tensor as it is. In the first two steps, while
+            the session learns sizes, every site gets the fewest bits. The limit holds at any time, for everything that
+            is kept; if even the fewest bits do not fit, ``backward()`` raises, and says how much is missing. See
+            docs/plan.md.
+        offload: where compressed bytes wait for backward. ``"host"``: those of GPU tensors wait in pinned host memory;
+            copies overlap with kernels, and what is kept last, or cannot be copied fast enough, stays on the GPU. A
+            folder on a disk (write ``"./host"`` for one of that name): those of CPU tensors wait in a file there, which
+            has no name and disappears with the session; GPU tensors are refused. With a ``budget``, only what does not
+            fit is moved, and bits remain those of the preset.
+        only: name of the only site to compress, as the report gives it; everything else is kept exactly.
 
     >>> import torch, actzip
     >>> session = actzip.Session(preset="exact")
@@ -88,7 +96,8 @@ class Session(BaseSession):
     def _has_gpu() -> bool:
         return torch.cuda.is_available()
 
-    # Written in C++, which asks for the methods below: an interrupt between two lines would leave half a scope behind.
+    # These are C++ functions, which call the methods below. In Python, an interrupt between two lines could leave a
+    # scope half entered.
     __enter__ = _C.enter
     __exit__ = _C.leave
 
@@ -98,17 +107,21 @@ class Session(BaseSession):
         super()._has_begun()
 
     def _begin_layers(self) -> None:
-        """Begins a step of layers that compress their own activations; inside a scope that has happened."""
+        """Begins a step for layers that compress their own activations. Inside a scope, its step continues."""
         self._prepare()
         _C.begin_step(self._core)
         self._has_begun()
 
     def samples(self, indices: torch.Tensor | Sequence[int], learn: bool = True) -> None:
-        """Names the samples of the coming step: where the rows of its batch stand in the data set.
+        """Names the samples of the coming step. Call it before the step.
 
-        With ``use_gradient`` each is known by its index from epoch to epoch. Without, the session learns how many
-        samples the batch has, which it cannot see where a batch of texts comes as a batch of tokens. Unless it is to
-        ``learn``, what is known of them serves the step, and stays as it is.
+        With ``use_gradient``, the indices identify samples from epoch to epoch. Without it, only their number counts:
+        it says how many samples the batch has, which the session cannot see if a batch of texts arrives as a batch of
+        tokens.
+
+        Args:
+            indices: position in the data set of each sample of the batch.
+            learn: whether the step updates what is known of these samples. What is known is used in any case.
         """
         is_tensor = isinstance(indices, torch.Tensor)
         self._core.set_samples(indices if is_tensor else torch.tensor(list(indices), device="cpu"), learn)
@@ -116,15 +129,18 @@ class Session(BaseSession):
 
     @property
     def is_guarding(self) -> bool:
-        """Whether there are sites that the guard has yet to look at. A step in which it looks takes longer."""
+        """Whether the guard still has sites to check. Steps in which it checks take longer."""
         return self._core.is_guarding()
 
     def measure(self, closure: Callable[[], Any]) -> None:
-        """Measures which sites matter, and plans anew; the session must have a model and ``adapt``.
+        """Measures how much each site matters, and makes a new plan. Requires a model and ``adapt``.
 
-        Takes up to 18 steps of ``closure``, which runs forward inside the session, and backward, on one batch.
-        Gradients, buffers, random states and parameters are afterwards what they were; no optimizer may step in it.
-        No more memory is used on the device than in a step; one gradient is kept on the host.
+        Runs ``closure`` up to 18 times. This takes no more device memory than a step; one gradient is kept on the host.
+        Afterwards gradients, buffers and random states are what they were before.
+
+        Args:
+            closure: runs forward inside the session, and backward, on the same batch each time. It must not step an
+                optimizer.
         """
         model = self._living_model()
         if model is None or not self._adapts:
@@ -137,15 +153,15 @@ class Session(BaseSession):
 
 
 def _remade(options: dict[str, Any]) -> Session:
-    """Models that were pickled by earlier releases ask for it."""
+    """Unpickles sessions in models that were pickled by earlier releases."""
     return Session(**options)
 
 
 def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
-    """A session to enter around forward; takes the options of :class:`Session`.
+    """Returns a session to enter around forward; takes the options of :class:`Session`.
 
-    With a model the same session is given out each time, as long as the options are the same: statistics and what was
-    learned about its sites stay.
+    With a model, each call with the same options returns the same session, so statistics and what the session has
+    learned persist.
 
     >>> import torch, actzip
     >>> model = torch.nn.Linear(128, 128)
@@ -153,8 +169,9 @@ def compress(model: torch.nn.Module | None = None, **options: Any) -> Session:
     ...     loss = model(torch.randn(64, 128)).sum()
     >>> loss.backward()
 
-    It is a decorator as well, for a function or method that runs forward and leaves ``backward()`` to its caller. Each
-    call runs in the scope. Generators and async functions are refused: a scope must not stay open across a ``yield``.
+    It also works as a decorator, for a function or method that runs forward and leaves ``backward()`` to its caller.
+    Each call runs in the scope. Generators and async functions are refused, as a scope must not stay open across a
+    ``yield``.
 
     >>> @actzip.compress(model)
     ... def loss_of(batch):
@@ -175,9 +192,10 @@ _sessions = Sessions(Session)
 
 
 class Attachment:
-    """A model whose every forward with gradients runs in a session; ``remove()`` takes it off again.
+    """Runs each forward of a model with gradients in a session, until ``remove()``; made by :func:`attach`.
 
-    Copies of the model share the session. A pickled model has one of its own when it is loaded, with the same options.
+    Copies of the model share the session. A model that was pickled gets a new session with the same options when it is
+    loaded.
     """
 
     def __init__(self, model: torch.nn.Module, session: Session) -> None:
@@ -196,18 +214,19 @@ class Attachment:
 
     @classmethod
     def _to_unpickled(cls, options: dict[str, Any]) -> Attachment:
-        """Of a model that is being loaded, whose hooks are in their places; its first forward says which one it is."""
+        """For a model that is being unpickled: its hooks are in place already, and its first forward tells the session
+        which model it is."""
         attachment = cls.__new__(cls)
         attachment.session, attachment._calls, attachment._handles = Session(**options), threading.local(), []
         return attachment
 
     def _are_entered(self) -> list[bool]:
-        """Of the calls of the model that this thread is in, whether each has entered the session. A forward may change
-        the grad mode, so its end cannot tell."""
+        """For each call of the model that is running on this thread: whether it has entered the session. The grad mode
+        cannot tell when the call ends, since forward may change it."""
         return self._calls.__dict__.setdefault("are_entered", [])
 
     def _enter(self, model: torch.nn.Module, *_: object) -> None:
-        # Evaluation keeps nothing: it is no step, and the report stays that of training.
+        # Without gradients nothing is saved: this is no step, and the report remains that of training.
         has_gradients = torch.is_grad_enabled()
         self._are_entered().append(has_gradients)
         if has_gradients:
@@ -222,21 +241,21 @@ class Attachment:
             self.session.__exit__()
 
     def remove(self) -> None:
-        """The model is as it was before; what was kept for a pending backward stays valid."""
+        """Detaches the session from the model. A pending backward still works."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def report(self) -> Report:
-        """What the last forward with gradients kept."""
+        """Returns what the last forward with gradients kept."""
         return self.session.report()
 
 
 def attach(model: torch.nn.Module, **options: Any) -> Attachment:
-    """Compresses inside each forward of ``model``, with no scope to write; takes the options of :class:`Session`.
+    """Compresses in each forward of ``model``, without a ``with`` statement; takes the options of :class:`Session`.
 
-    What is computed outside the model, a loss for instance, is kept as torch keeps it. A forward without gradients is no
-    step of the session.
+    What is computed outside the model, such as a loss, is not compressed. A forward without gradients is no step of the
+    session.
 
     >>> import torch, actzip
     >>> model = torch.nn.Linear(128, 128)

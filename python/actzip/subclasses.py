@@ -1,4 +1,4 @@
-"""Subclasses of torch's layers: where one computes as its layer does, the compressed layer can take that part over."""
+"""Subclasses of torch's layers. If a subclass computes as its layer does, the compressed layer can do that instead."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-#: What a layer of torch's computes with. A subclass that has another one of them computes something else.
+#: The methods with which torch's layers compute. A subclass that overrides one of them computes something else.
 _COMPUTING = ("__call__", "forward", "_conv_forward", "_output_padding", "_check_input_dim")
 
-#: Classes that were made here, and the user's.
+#: Classes that with_layer() has made, and the user's classes that they were made from.
 made_from: weakref.WeakKeyDictionary[type[nn.Module], type[nn.Module]] = weakref.WeakKeyDictionary()
 
 
 def layer_of(cls: type[nn.Module], layers: Collection[type[nn.Module]]) -> type[nn.Module] | None:
-    """Which of torch's `layers` a class is, or is derived from."""
+    """Returns which of torch's `layers` a class is, or is derived from; None if it is none."""
     return next((base for base in cls.__mro__ if base in layers), None)
 
 
 def why_not(module: nn.Module, layer: type[nn.Module]) -> str:
-    """Why the compressed `layer` cannot compute for a module that is derived from it; '' if it can."""
+    """Returns why the compressed version of `layer` cannot replace it in a module derived from it; '' if it can."""
     cls = type(module)
     if issubclass(cls, LazyModuleMixin):
         return f"{cls.__name__} has no parameters yet: let it run once before"
@@ -33,7 +33,7 @@ def why_not(module: nn.Module, layer: type[nn.Module]) -> str:
 
 
 def with_layer(cls: type[nn.Module], compressed: type[nn.Module]) -> type[nn.Module]:
-    """`cls`, but what its layer computes is computed by `compressed`."""
+    """Returns a subclass of `cls` in which `compressed` computes what torch's layer would compute."""
     for made in cls.__subclasses__():
         if made in made_from and made.__bases__ == (cls, compressed):
             return made
@@ -45,8 +45,8 @@ def with_layer(cls: type[nn.Module], compressed: type[nn.Module]) -> type[nn.Mod
 
 
 def _reduce(module: nn.Module, _: Any) -> tuple:
-    """For pickle and copy, which find classes by name and would find the user's."""
-    get_state = getattr(module, "__getstate__", None)  # objects have it from Python 3.11 on
+    """Lets pickle and copy make the class again. By name they would find the user's class."""
+    get_state = getattr(module, "__getstate__", None)  # all objects have it from Python 3.11 on
     return _new, type(module).__bases__, get_state() if get_state else module.__dict__
 
 
@@ -56,7 +56,7 @@ def _new(cls: type[nn.Module], compressed: type[nn.Module]) -> nn.Module:
 
 
 def rest_of(model: nn.Module, converted: int, left: Mapping[str, str]) -> str:
-    """What to tell the user if nothing or little of a model was converted; '' if there is nothing to tell."""
+    """Returns a warning if no layer, or no more than half of them, was converted; otherwise ''."""
     if converted > len(left):
         return ""
     if not left:

@@ -1,4 +1,4 @@
-"""What works of PyTorch's part, and on which devices."""
+"""Examines PyTorch's part of an installation: what works, and on which devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def examine(backends: dict) -> list[Finding]:
 
 
 def check_cuda(backends: dict, torch_cuda: str | None, is_available: bool) -> Finding:
-    """The three that have to come together: torch for CUDA, a GPU, kernels in the extension."""
+    """Checks the three things that CUDA requires: a torch for CUDA, a GPU, and kernels in the extension."""
     kernels = "kernels are in the extension" if backends["cuda_built"] else "no kernels in the extension"
     if torch_cuda is None:
         return Finding("CUDA", MISSING, f"this torch is for the CPU; {kernels}",
@@ -41,7 +41,7 @@ def check_cuda(backends: dict, torch_cuda: str | None, is_available: bool) -> Fi
 
 
 def verified(device: str, **options: Any) -> Verification:
-    """Of a small step."""
+    """Verifies the gradients of a small model."""
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))

@@ -1,4 +1,4 @@
-"""What is a model for PyTorch."""
+"""Checks models of PyTorch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from .options import refuse_model
 
 
 def check_model(model: Any, call: str) -> None:
-    """Raises TypeError unless it is a module."""
+    """Raises TypeError unless the model is a ``torch.nn.Module``."""
     if not isinstance(model, torch.nn.Module):
         refuse_model(model, call, "torch.nn.Module")

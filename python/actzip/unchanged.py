@@ -1,4 +1,4 @@
-"""Steps that leave no trace."""
+"""Steps after which a model is as before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 @contextmanager
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Puts gradients, buffers, training flags and random states back, so that every draw starts alike.
+    """Restores gradients, buffers, training flags and random states after the block. Gradients start as None.
 
-    Buffers are replaced by copies meanwhile: their own memory is never written, which pending graphs would notice.
+    Meanwhile, copies replace the buffers, so that their memory is never written: pending graphs would notice that.
     """
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(module._buffers, name, buffer)

@@ -1,4 +1,4 @@
-"""How far compressed gradients are from exact ones, whatever framework computes them."""
+"""How far compressed gradients are from exact ones, for any framework."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .report import Report
 
 @dataclasses.dataclass(frozen=True)
 class GradientError:
-    """Of one parameter, of all of them, or of all because of one site."""
+    """The error of one parameter's gradient, or of all gradients: with every site compressed, or one site alone."""
 
     name: str
     error: float  #: relative squared error |g - exact|^2 / |exact|^2, mean over the draws
-    bias: float  #: the part of it that does not average out: |mean(g) - exact|^2 / |exact|^2, less the mean's own noise
+    bias: float  #: the part that does not average out: |mean(g) - exact|^2 / |exact|^2, less the noise of mean(g)
     cosine: float  #: between g and exact, mean over the draws
 
 
@@ -27,7 +27,7 @@ class Verification:
 
     total: GradientError
     parameters: tuple[GradientError, ...]
-    sites: tuple[GradientError, ...]  #: all gradients when that site alone is compressed; in the order of the step
+    sites: tuple[GradientError, ...]  #: of all gradients when one site alone is compressed, in the order of the step
     report: Report
 
     def __str__(self) -> str:
@@ -47,14 +47,16 @@ def _table(title: str, rows: Sequence[GradientError], width: int) -> str:
 
 def compare(gradients: Callable[..., list[Any]], make_session: Callable[..., BaseSession], names: Sequence[str], *,
             draws: int, by_site: bool, double: Callable[[Any], Any], dot: Callable[[Any, Any], float]) -> Verification:
-    """Exact gradients beside those of sessions with other seeds.
+    """Compares exact gradients with those of sessions with several seeds.
 
     Args:
-        gradients: of all parameters, computed in a session or without.
-        make_session: with a ``seed``, and perhaps ``only`` one site.
-        names: of the parameters.
-        double: a gradient in double precision.
-        dot: the sum of products of two of them.
+        gradients: returns the gradients of all parameters, computed in the given session or without one.
+        make_session: makes a session with the given ``seed``, and perhaps for ``only`` one site.
+        names: names of the parameters.
+        draws: number of seeds.
+        by_site: whether to compress also each lossy site alone.
+        double: converts a gradient to double precision.
+        dot: the inner product of two gradients.
     """
     _check_draws(draws)
     exact = gradients()
@@ -63,7 +65,7 @@ def compare(gradients: Callable[..., list[Any]], make_session: Callable[..., Bas
         errors = _Errors(exact, double, dot)
         for seed in range(draws):
             session = make_session(seed=seed, **more)
-            gradients(session)  # it learns what is shared, what is a loss, and what few bits would spoil
+            gradients(session)  # the first step learns which sites share memory or belong to a loss, and runs the guard
             errors.add(gradients(session))
         return errors, session
 
@@ -74,7 +76,7 @@ def compare(gradients: Callable[..., list[Any]], make_session: Callable[..., Bas
     sites = []
     for name in _lossy_sites(report) if by_site else ():
         alone = measure(only=name)[0].of(everything, name)
-        if alone.error > 0:  # one whose sign is all that its gradient needs may keep another's values, too
+        if alone.error > 0:  # a site that needs only a sign may keep lossy values for another; alone it loses nothing
             sites.append(alone)
     return Verification(errors.of(everything, "all"), rows, tuple(sites), report)
 
@@ -82,7 +84,7 @@ def compare(gradients: Callable[..., list[Any]], make_session: Callable[..., Bas
 def compare_draws(exact: list[Any], gradients: Callable[[], list[Any]], names: Sequence[str],
                   report: Callable[[], Report], *, draws: int, double: Callable[[Any], Any],
                   dot: Callable[[Any, Any], float]) -> Verification:
-    """The same without sites, of gradients that differ from call to call; ``report`` is asked afterwards."""
+    """Does the same without sites, for gradients that differ from call to call. Calls ``report`` afterwards."""
     _check_draws(draws)
     errors = _Errors(exact, double, dot)
     for _ in range(draws):
@@ -97,7 +99,7 @@ def _check_draws(draws: int) -> None:
 
 
 def _lossy_sites(report: Report) -> list[str]:
-    """Those kept by a codec that changes values, or sharing what such a site keeps."""
+    """Returns the sites kept by a codec that changes values, and those that share with such a site."""
     lossy = {site.site for site in report.sites if site.kind == "encoded" and _native.expected_error(site.codec) > 0}
     return [site.site for site in report.sites if site.site in lossy or site.kept_by in lossy]
 
@@ -127,7 +129,7 @@ class _Errors:
             energy = 1e-300  # a gradient that is 0 and stays so has no error
         squares = sum(figures[i][0] for figures in self._draws for i in which)
         of_mean = sum(self._dot(self._offset[i], self._offset[i]) for i in which) / n**2
-        # The mean of n draws still has 1/n of their variance about it; n - 1 makes the estimate of that unbiased.
+        # |mean(g) - exact|^2 still contains 1/n of the variance of g. Division by n - 1 makes its estimate unbiased.
         variance = (squares - n * of_mean) / (n - 1)
         cosines = [self._cosine(figures, which, energy) for figures in self._draws]
         return GradientError(name, squares / n / energy, (of_mean - variance / n) / energy, sum(cosines) / n)

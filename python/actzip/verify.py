@@ -1,4 +1,4 @@
-"""How far are compressed gradients from exact ones, and which site is to blame?"""
+"""How far compressed gradients are from exact ones, and which site causes the error."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from .verification import Verification, compare, compare_draws
 def verify(
     model: torch.nn.Module, batch: Any, *, draws: int = 4, by_site: bool = True, **options: Any
 ) -> Verification:
-    """Compares the gradients of ``model`` with and without compression, over several draws of the random signs.
+    """Compares the gradients of ``model`` with and without compression, over several seeds of the random signs.
 
-    Gradients, buffers, training flags and random states are afterwards what they were.
+    Afterwards, gradients, buffers, training flags and random states are what they were before.
 
     Args:
-        model: whose parameters are looked at. One that ``actzip.compile`` gave is compared with itself as it was before,
-            without sites: each alone would be another graph.
-        batch: a function without arguments that runs forward and gives the loss; or the input, or a tuple or mapping of
-            inputs, of ``model``, whose outputs are then squared and averaged.
-        draws: seeds to average over; 2 or more.
-        by_site: also compress each site alone that loses something. That takes twice ``draws`` steps for each of them.
-        options: of :class:`actzip.Session`, without ``seed`` and ``only``.
+        model: the model whose gradients are compared. A model returned by ``actzip.compile`` is compared with itself in
+            eager mode, and not by site, since each site alone would need another graph.
+        batch: a function without arguments that runs forward and returns the loss. Or the input of ``model``, or a
+            tuple or mapping of inputs; the loss is then the mean square of the outputs.
+        draws: number of seeds to average over; 2 or more.
+        by_site: whether to compress also each lossy site alone, to find its part in the error. This takes twice
+            ``draws`` steps for each such site.
+        options: of :class:`actzip.Session`, except ``seed`` and ``only``.
 
     >>> import torch, actzip
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
@@ -70,19 +71,19 @@ def _dot(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def _check_inputs(model: torch.nn.Module, batch: Any) -> None:
-    """A tuple is of inputs: whoever gives a target too is told how to give the loss."""
+    """Raises TypeError if ``forward()`` does not take the batch, for example because it also contains a target."""
     positional = batch if isinstance(batch, Sequence) else () if isinstance(batch, Mapping) else (batch,)
     try:
         inspect.signature(model.forward).bind(*positional, **(batch if isinstance(batch, Mapping) else {}))
     except TypeError as error:
         raise TypeError(f"verify: forward() of {type(model).__name__} does not take this batch: {error} (allowed: its "
                         "inputs, or a function that gives the loss, as in lambda: loss_fn(model(x), y))") from None
-    except ValueError:  # a forward without a signature: whatever it takes
+    except ValueError:  # forward has no signature to check
         pass
 
 
 def forward_of(model: torch.nn.Module, batch: Any) -> Callable[[], Any]:
-    """Of an input, or a tuple or mapping of inputs."""
+    """Returns a function that runs ``model`` on an input, or on a tuple or mapping of inputs."""
     if isinstance(batch, Mapping):
         return lambda: model(**batch)
     return lambda: model(*batch) if isinstance(batch, Sequence) else model(batch)

@@ -1,4 +1,4 @@
-"""Train a task with plain PyTorch and with presets, from several seeds, and compare what comes out."""
+"""Train a task with plain PyTorch and with presets, from several seeds, and compare the results."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.picture:
         picture.check(options.picture)
     record = Record(options.json, task)
-    # All presets of a seed before the next seed: an interrupted comparison has pairs.
+    # All presets of a seed come before the next seed, so that an interrupted comparison has pairs.
     wanted = [Job(preset, seed) for seed in range(options.seeds) for preset in (PLAIN, *presets)]
     missing = [job for job in wanted if job not in record.runs]
     crashed = _train(task, missing, record, options) if missing else {}
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _task(options: argparse.Namespace) -> Task:
-    """The recipe, with the length that was asked for."""
+    """Returns the recipe, with the requested length."""
     kind = TASKS[options.task]
     lengths = {name: value for name in ("epochs", "steps") if (value := getattr(options, name)) is not None}
     fields = {field.name: field.type for field in dataclasses.fields(kind)}
@@ -94,7 +94,7 @@ def _presets(given: list[str] | None, rules: list[str], device: str | None) -> l
 
 
 def _train(task: Task, jobs: list[Job], record: Record, options: argparse.Namespace) -> dict[Job, str]:
-    """Runs what is missing; gives what crashed."""
+    """Runs the missing jobs. Returns those that crashed."""
     device = devices.chosen(options.device)
     folder = find_folder(options.data, task.files)
     record.begin({**machine.describe(device), "data": fingerprint(folder, task.files)})

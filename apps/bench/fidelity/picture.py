@@ -1,4 +1,4 @@
-"""Loss curves on top of each other."""
+"""Draws loss curves on top of each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .training import PLAIN
 
 
 def check(path: Path) -> None:
-    """Whether it can be drawn, asked before hours of training."""
+    """Raises BenchError if the picture could not be drawn. Called before hours of training."""
     check_path(path)
     try:
         import matplotlib  # noqa: F401
@@ -25,11 +25,11 @@ def check(path: Path) -> None:
 
 
 def draw(path: Path, task: Task, presets: Sequence[str], seeds: int, runs: dict[Job, dict[str, Any]]) -> None:
-    """A curve a preset, the mean over the seeds that did not diverge."""
+    """Draws one curve for each preset: the mean over the seeds that did not diverge."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    # Text stays text, and the same runs give the same file.
+    # Text stays text, and equal runs give equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "actzip"}):
         figure = Figure(figsize=(7, 4.2), layout="constrained")
         axes = figure.add_subplot(xlabel="step", ylabel="training loss",
@@ -40,7 +40,7 @@ def draw(path: Path, task: Task, presets: Sequence[str], seeds: int, runs: dict[
             if whole:
                 mean = np.mean([curve["loss"] for curve in whole], axis=0)
                 steps = (np.arange(len(mean)) + 0.5) * whole[0]["every"]
-                # Plain is drawn broad and pale below the others, which would hide it otherwise.
+                # Plain is drawn broad and pale below the others, which would otherwise hide it.
                 style = {"color": "0.75", "linewidth": 5} if preset == PLAIN else {"linewidth": 1.2}
                 axes.plot(steps, mean, label=preset, **style)
         if axes.lines:

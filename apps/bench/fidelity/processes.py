@@ -1,4 +1,4 @@
-"""Runs in processes of their own, several at a time: none can disturb another, and none stops another when it fails."""
+"""Runs each training in a process of its own, several at a time. A failing one affects no other."""
 
 from __future__ import annotations
 
@@ -45,10 +45,12 @@ def run_all(
     at_once: int,
     finished: Callable[[dict[str, Any]], None],
 ) -> dict[Job, str]:
-    """Calls `finished` with each run as it ends; says which crashed, and gives their reasons.
+    """Runs the jobs, `at_once` at a time, and calls `finished` with each run as it ends.
+
+    Returns the jobs that crashed, with their reasons.
 
     Args:
-        folder: of the task's data, one .npy an array, so that all processes map the same memory.
+        folder: has the task's data, one .npy file per array, so that all processes map the same memory.
     """
     waiting, running, crashed = list(jobs), {}, {}
     told = time.monotonic()
@@ -86,7 +88,7 @@ def _start(task: Task, folder: Path, device: str, job: Job) -> tuple[Connection,
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(task, folder, device, job, theirs), daemon=True)
     process.start()
-    theirs.close()  # so that the end of the process ends the pipe
+    theirs.close()  # so that the pipe ends when the process does
     return ours, process
 
 
@@ -105,7 +107,7 @@ def _work(task: Task, folder: Path, device: str, job: Job, connection: Connectio
     try:
         make_repeatable()
         where = torch.device(device)
-        # Copy on write: torch wants memory that it may write to.
+        # Copy on write, since torch requires writable memory.
         data = {file.stem: torch.from_numpy(np.load(file, mmap_mode="c")).to(where) for file in folder.glob("*.npy")}
         connection.send(("finished", train(task, data, job.preset, job.seed, where, progress)))
     except BenchError as error:

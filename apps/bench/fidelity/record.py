@@ -1,4 +1,4 @@
-"""The runs of a comparison in a JSON file, so that it can go on where it stopped, and be drawn elsewhere."""
+"""The runs of a comparison in a JSON file, so that it can be continued later and drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..tasks import Task
 from .processes import Job
 
 FORMAT = "actzip fidelity 1"
-SAME_MACHINE = ("device", "torch", "data")  # facts that runs to be compared must share
+SAME_MACHINE = ("device", "torch", "data")  # facts that must be equal for runs to be comparable
 
 
 class Record:
-    """Runs of one task and one recipe. Without a path they are kept in memory alone."""
+    """The runs of one task and one recipe. Without a path they are kept only in memory."""
 
     def __init__(self, path: Path | None, task: Task) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Record:
         self.runs = {Job(run["preset"], run["seed"]): run for run in content["runs"]}
 
     def begin(self, facts: dict[str, str]) -> None:
-        """Before runs are added: they must be comparable with those that are there."""
+        """Must be called before add(). Raises BenchError if new runs would not be comparable with the present ones."""
         for key in SAME_MACHINE if self.runs else ():
             if self.facts.get(key) != facts[key]:
                 raise BenchError(f"--json {self.path}: its runs have {key} {self.facts.get(key)}, and this would be "
@@ -55,7 +55,7 @@ class Record:
             self._write(self.path)
 
     def _write(self, path: Path) -> None:
-        """All of it or nothing: who is interrupted here still has the runs before."""
+        """Replaces the file as a whole, so that an interruption loses none of the earlier runs."""
         content = {"format": FORMAT, "machine": self.facts, "recipe": self.recipe,
                    "runs": [self.runs[job] for job in sorted(self.runs)]}
         unfinished = path.with_name(path.name + ".part")

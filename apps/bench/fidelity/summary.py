@@ -1,4 +1,4 @@
-"""What the runs of a comparison say, as a table."""
+"""Summarises the runs of a comparison in a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADER = ("preset", "seeds", "mean", "deviation", "difference to plain", "times 
 
 
 def summary(task: Task, presets: Sequence[str], seeds: int, runs: dict[Job, dict[str, Any]]) -> str:
-    """A row a preset. Differences are taken seed by seed, plus and minus the standard error of their mean."""
+    """Returns a table with a row for each preset. Differences are means over the seeds, with their standard errors."""
     rows = [_row(task, preset, range(seeds), runs) for preset in (PLAIN, *presets)]
     return f"{task.name}: {task.metric}\n{table(HEADER, rows)}"
 

@@ -1,4 +1,4 @@
-"""One run: a task trained from one seed, plainly or in a session; the same seed gives the same bits again."""
+"""One run: a task trained from one seed, plain or in a session. Equal seeds give bitwise equal runs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .. import compiled_ways, presets
 from ..errors import BenchError
 from ..tasks import Task, learning_rate
 
-PLAIN = "plain"  #: in place of a preset: no session at all
-FETCH_EVERY = 50  #: steps; each fetch of losses waits for the device
+PLAIN = "plain"  #: in place of a preset: without a session
+FETCH_EVERY = 50  #: steps between fetches of losses, since each fetch waits for the device
 CURVE_POINTS = 100
 
 
 def make_repeatable() -> None:
-    """For this process. Must come before CUDA starts."""
+    """Makes this process deterministic. Must be called before CUDA starts."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.set_num_threads(1)  # sums of several threads depend on their number; and runs go side by side
+    torch.set_num_threads(1)  # sums depend on the number of threads, and several runs share the machine
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it costs a kernel for each allocation
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it would cost a kernel for each allocation
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
 
@@ -39,10 +39,10 @@ def train(
     device: torch.device,
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
 ) -> dict[str, Any]:
-    """Trains and evaluates. Gives the run as it is recorded: plain values alone.
+    """Trains and evaluates. Returns the record of the run, which contains only plain values.
 
-    Plain and compressed runs of a seed have the same initial weights, order of examples and dropout: actzip draws from
-    none of torch's generators. Compiled ones draw their dropout as Inductor does.
+    Plain and compressed runs of a seed have the same initial weights, order of examples and dropout, since actzip does
+    not draw from torch's generators. Compiled runs draw their dropout as Inductor does.
     """
     torch.manual_seed(seed)
     trial = task.start(data, seed, device)
@@ -75,7 +75,7 @@ def train(
     seconds = time.perf_counter() - begin
     diverged = next((step for step, loss in enumerate(losses, 1) if not math.isfinite(loss)), None)
     metric = _evaluate(trial.model, trial.evaluate) if diverged is None else None
-    if metric is not None and not math.isfinite(metric):  # the last step did it
+    if metric is not None and not math.isfinite(metric):  # it diverged in the last step
         metric, diverged = None, trial.steps
     report = session and session.report()
     if way is not None and report is not None and not report.sites:
@@ -94,7 +94,7 @@ def _evaluate(model: torch.nn.Module, evaluate: Callable[[], float]) -> float:
 
 
 def _curve(losses: list[float]) -> dict[str, Any]:
-    """Means over equal numbers of steps, few enough to keep and to draw."""
+    """Returns at most CURVE_POINTS means over equal numbers of steps."""
     every = math.ceil(len(losses) / CURVE_POINTS) or 1
     parts = [losses[begin:begin + every] for begin in range(0, len(losses), every)]
     return {"every": every, "loss": [sum(part) / len(part) for part in parts]}

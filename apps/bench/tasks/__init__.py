@@ -1,4 +1,4 @@
-"""Data set, network and recipe of everything that is trained for a comparison."""
+"""Data set, network and recipe of each task that is trained for a comparison."""
 
 from .cifar10 import Cifar10
 from .cifar10_vit import Cifar10Vit

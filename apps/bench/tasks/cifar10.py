@@ -13,7 +13,7 @@ from .cifar10_images import Cifar10Images
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them."""
+    """Two convolutions and a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Block(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """With a stem for small images: a 3 x 3 convolution, and no pooling after it."""
+    """A ResNet-18 with a stem for small images: a 3 x 3 convolution without pooling."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

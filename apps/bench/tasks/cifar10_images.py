@@ -24,13 +24,13 @@ SIDE = files.IMAGE_SIDE
 
 @dataclasses.dataclass(frozen=True)
 class Cifar10Images(Task):
-    """bf16 autocast, channels last; crops and flips made on the device, where all images lie."""
+    """Trains in bf16 autocast and channels last. All images are on the device, which also makes crops and flips."""
 
     metric = "test accuracy, %"
     digits = 2
     files = ("cifar10-train.jpgs", "cifar10-test.jpgs")
 
-    # Fields of those recipes that ask for them.
+    # Some recipes make these fields.
     smoothing: ClassVar[float] = 0  #: the part of a label that is spread over all classes
     clip: ClassVar[float] = math.inf  #: the greatest norm of all gradients together
 
@@ -41,11 +41,11 @@ class Cifar10Images(Task):
 
     @abc.abstractmethod
     def network(self) -> nn.Module:
-        """From images [n, 3, 32, 32] to logits."""
+        """Returns a network from images [n, 3, 32, 32] to logits."""
 
     @abc.abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """With the rate at its height."""
+        """Returns the optimizer, with the highest learning rate of the schedule."""
 
     def load(self, folder: Path) -> dict[str, np.ndarray]:
         train, train_labels = files.read_images(folder / self.files[0])
@@ -59,7 +59,7 @@ class Cifar10Images(Task):
         mean, deviation = (torch.tensor(values, device=device) * 255 for values in (MEAN, DEVIATION))
 
         def logits(images: torch.Tensor) -> torch.Tensor:
-            normalised = ((images.float() - mean) / deviation).permute(0, 3, 1, 2)  # channels last as it lies
+            normalised = ((images.float() - mean) / deviation).permute(0, 3, 1, 2)  # stays channels last in memory
             with torch.autocast(device.type, torch.bfloat16):
                 return model(normalised)
 

@@ -1,4 +1,4 @@
-"""A small vision transformer on CIFAR-10, from scratch."""
+"""A small vision transformer on CIFAR-10, trained from scratch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .transformer import Block, initialise
 
 
 class ViT(nn.Module):
-    """A class token beside the patches, which the head reads."""
+    """A vision transformer whose head reads a class token."""
 
     def __init__(self, patch: int, layers: int, width: int, heads: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ViT(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Cifar10Vit(Cifar10Images):
-    """The recipe vit-cifar10 of `actzip train`, shorter: ViT-tiny with patches of 4 x 4 pixels."""
+    """ViT-tiny with patches of 4 x 4 pixels; a shorter version of the recipe vit-cifar10 of `actzip train`."""
 
     name = "cifar10-vit"
 
@@ -46,7 +46,7 @@ class Cifar10Vit(Cifar10Images):
     padding: int = 4
     rate: float = 1e-3
     warm_up: float = 0.1
-    weight_decay: float = 0.05  #: of matrices alone
+    weight_decay: float = 0.05  #: only for matrices and filters
     smoothing: float = 0.1
     clip: float = 1.0
 

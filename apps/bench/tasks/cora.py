@@ -16,7 +16,7 @@ from .task import Task, Trial
 
 
 class GCN(nn.Module):
-    """The network of Kipf and Welling: weights, then the mean over neighbours; twice."""
+    """The network of Kipf and Welling: two layers, each a product with weights and a mean over neighbours."""
 
     def __init__(self, features: int, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class GCN(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Cora(Task):
-    """The public split; accuracy after the last epoch, so that no epoch is chosen by its result."""
+    """Uses the public split, and the accuracy after the last epoch, so that no epoch is chosen by its result."""
 
     name = "cora"
     metric = "test accuracy, %"
@@ -46,7 +46,7 @@ class Cora(Task):
     hidden: int = 16
     dropout: float = 0.5
     rate: float = 0.01
-    weight_decay: float = 5e-4  #: of the first layer alone, as published
+    weight_decay: float = 5e-4  #: only for the first layer, as published
 
     def load(self, folder: Path) -> dict[str, np.ndarray]:
         graph = files.read_graph(*(folder / file for file in self.files))
@@ -69,7 +69,7 @@ class Cora(Task):
         values = features[words]
 
         def loss(_: None) -> torch.Tensor:
-            # Dropout of the words that are there, 1 in 80: for all the zeros it would take most of the step.
+            # Dropout only where features are not 0, 1 in 80: for all of them it would take most of the step.
             dropped = torch.zeros_like(features).index_put_(words, F.dropout(values, self.dropout))
             return F.cross_entropy(model(neighbours, dropped)[train], labels[train])
 
@@ -81,7 +81,8 @@ class Cora(Task):
 
 
 def _normalised(edges: np.ndarray, nodes: int) -> dict[str, np.ndarray]:
-    """Both directions and a loop at each node, every edge once, weighed by 1 / sqrt(degrees of its ends)."""
+    """Adds the other direction of each edge, and a loop at each node. Returns each edge once, with its weight:
+    1 / sqrt(degree of one end * degree of the other)."""
     loops = np.arange(nodes).repeat(2).reshape(-1, 2)
     ends = np.unique(np.concatenate([edges, edges[:, ::-1], loops]), axis=0).T
     degree = np.bincount(ends[0], minlength=nodes).astype(np.float32)

@@ -35,7 +35,7 @@ class GPT(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Shakespeare(Task):
-    """bf16 autocast; the first nine tenths of the text to train on, windows side by side of the last to validate."""
+    """Trains in bf16 autocast on the first nine tenths of the text, and validates on adjacent windows of the last."""
 
     name = "shakespeare"
     metric = "validation loss, nats"

@@ -1,4 +1,4 @@
-"""A small encoder, from scratch, on the sentiment of SST-2's phrases."""
+"""A small encoder on the sentiment of SST-2's phrases, trained from scratch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .. import data as files
 from .task import Task, Trial, order_generator, steps_of
 from .transformer import Block, initialise
 
-PADDING, UNKNOWN, FIRST = range(3)  # the words that every vocabulary begins with; FIRST begins every sentence
-POOL = 32  # batches are cut from this many times their size, sorted by length
+PADDING, UNKNOWN, FIRST = range(3)  # the first words of every vocabulary; each sentence begins with FIRST
+POOL = 32  # batches per pool; sentences are sorted by length within a pool
 
 
 class Encoder(nn.Module):
@@ -42,7 +42,7 @@ class Encoder(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Sst2(Task):
-    """bf16 autocast; batches of similar length, padded to their longest; words dropped at random in training."""
+    """Trains in bf16 autocast, on batches of similar length, padded to their longest, with random word dropout."""
 
     name = "sst2"
     metric = "dev accuracy, %"
@@ -109,13 +109,14 @@ class Sst2(Task):
         lengths = (data["train"] != PADDING).sum(1).cpu()
         while True:
             batches = _batches_of_similar_length(lengths, self.batch, generator)
-            longest = lengths[batches].amax(1).tolist()  # on the CPU: asking the device would wait for it
+            longest = lengths[batches].amax(1).tolist()  # on the CPU, so that nothing waits for the device
             for batch, length in zip(batches.to(device), longest):
                 yield data["train"][batch, :length], data["train_labels"][batch]
 
 
 def _batches_of_similar_length(lengths: torch.Tensor, batch: int, generator: torch.Generator) -> torch.Tensor:
-    """The examples of an epoch as [batches, batch]: pools at random, sorted inside; the batches at random again."""
+    """Returns the examples of an epoch as [batches, batch]. They are shuffled into pools, sorted by length within each
+    pool, and cut into batches, which are shuffled again."""
     order = torch.randperm(len(lengths), generator=generator)
     pool = torch.arange(len(order)) // (POOL * batch)
     order = order[torch.argsort(pool * (1 + lengths.max()) + lengths[order], stable=True)]

@@ -1,4 +1,4 @@
-"""What a task is, and what it makes for one run."""
+"""Tasks, and what they create for one run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..errors import BenchError
 
 @dataclasses.dataclass
 class Trial:
-    """One run, ready to begin: its loop is the same for all tasks."""
+    """One run, ready to begin. All tasks share one training loop."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     steps: int
-    warm_up: float | None  #: part of the steps in which the learning rate rises, before it falls; None: it stays
+    warm_up: float | None  #: fraction of the steps in which the learning rate rises; None: it is constant
     batches: Iterator[Any]  #: at least as many as steps
     loss: Callable[[Any], torch.Tensor]  #: of a batch
     evaluate: Callable[[], float]  #: the metric of the task, once at the end
@@ -32,10 +32,10 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Task(abc.ABC):
-    """A data set, a network and a recipe. The fields are the whole recipe: equal fields, equal runs."""
+    """A data set, a network and a recipe. The fields are the whole recipe, so equal fields give equal runs."""
 
     name: ClassVar[str]
-    metric: ClassVar[str]  #: what evaluate() gives, with its unit
+    metric: ClassVar[str]  #: what evaluate() returns, with its unit
     digits: ClassVar[int]  #: of the metric, after the point
     files: ClassVar[tuple[str, ...]]
 
@@ -45,11 +45,12 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def start(self, data: dict[str, torch.Tensor], seed: int, device: torch.device) -> Trial:
-        """A run over what load() gave, as tensors on the device. Weights come from torch's generator, seeded before."""
+        """Returns a run over the data of load(), as tensors on the device. Weights come from torch's generator, which
+        the caller has seeded."""
 
 
 def learning_rate(trial: Trial) -> torch.optim.lr_scheduler.LambdaLR:
-    """A straight line up, then a cosine to zero; or the same throughout."""
+    """Returns a schedule: a linear rise, then a cosine down to zero; or a constant rate."""
     rising = round((trial.warm_up or 0) * trial.steps)
 
     def factor(step: int) -> float:
@@ -63,7 +64,7 @@ def learning_rate(trial: Trial) -> torch.optim.lr_scheduler.LambdaLR:
 
 
 def steps_of(epochs: float, batch: int, examples: int) -> int:
-    """Whole batches only; part of an epoch is allowed."""
+    """Returns the number of whole batches. ``epochs`` may be a fraction."""
     steps = round(epochs * (examples // batch))
     if steps < 1:
         raise BenchError(f"{epochs} epochs of {examples} examples in batches of {batch} (allowed: one batch or more)")
@@ -71,5 +72,6 @@ def steps_of(epochs: float, batch: int, examples: int) -> int:
 
 
 def order_generator(seed: int) -> torch.Generator:
-    """Of the order of the examples and their crops: on the CPU, so that every device sees the same."""
+    """Returns the generator for the order of examples and their crops. It is on the CPU, so that all devices see the
+    same."""
     return torch.Generator().manual_seed(seed)

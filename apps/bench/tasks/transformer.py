@@ -1,4 +1,4 @@
-"""The block that both transformers are made of."""
+"""The block of all transformers here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Block(nn.Module):
 
 
 def initialise(model: nn.Module) -> None:
-    """As GPT-2 does it: small normal weights, no biases."""
+    """Initialises as GPT-2 does: small normal weights, biases of zero."""
     for module in model.modules():
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)

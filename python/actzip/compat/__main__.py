@@ -1,8 +1,8 @@
 """Runs a script written for ActNN, GACT or DIVISION: ``python -m actzip.compat [--force] SCRIPT [ARGUMENT ...]``.
 
-With ``--framework paddle`` it is one of ActNN-PaddlePaddle.
+With ``--framework paddle``, it is a script for ActNN-PaddlePaddle.
 
-Launchers run it as they run any module: ``torchrun --nproc_per_node 2 -m actzip.compat main.py``.
+Launchers run it like any module: ``torchrun --nproc_per_node 2 -m actzip.compat main.py``.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main() -> int:
     options, for_script = parser.parse_known_args()  # torch.distributed.launch puts --local-rank before the script
     if not options.script.is_file():
         parser.error(f"no file {options.script} (allowed: a Python script)")
-    sys.path[0] = str(options.script.resolve().parent)  # first, as for any script: a package there is a real one
+    sys.path[0] = str(options.script.resolve().parent)  # as for any script; before install(), which looks for packages
     try:
         install(options.framework, options.force)
     except ImportError as error:

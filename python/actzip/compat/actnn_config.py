@@ -1,4 +1,4 @@
-"""ActNN's configuration and levels, whatever framework's layers read them."""
+"""ActNN's configuration and levels, for the layers of any framework."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FIXED = {"adaptive_conv_scheme": False, "adaptive_bn_scheme": False}
 _CAPPED = {"cudnn_benchmark_conv2d": LEVELS["actnn:L3.1"].autotune,
            "empty_cache_threshold": LEVELS["actnn:L3.1"].empty_cache_below,
            "pipeline_threshold": LEVELS["actnn:L3.1"].chunk_bytes}
-#: What a level sets, and nothing else.
+#: The fields that each level sets. It sets no others.
 _LEVELS: dict[str, dict[str, Any]] = {
     "L0": {"compress_activation": False, **_FIXED},
     "L1": {"activation_compression_bits": [4], "enable_quantized_bn": False, **_FIXED},
@@ -66,25 +66,25 @@ _LEVELS: dict[str, dict[str, Any]] = {
     "L5": {"swap": True},
     "swap": {"swap": True, "compress_activation": False},
 }
-#: Levels that another one does the work of, beside what the session need not know.
+#: Levels that are the same as another one to the session.
 _KINDS = {"L3.1": "L3", "L5": "L4"}
 
 
 class ActNNConfig(Config):
-    """ActNN's fields, at level L3 as there."""
+    """ActNN's fields. They start at level L3, as in ActNN."""
 
     def __init__(self) -> None:
         super().__init__("actnn", _FIELDS)
         self.set_optimization_level("L3")
 
     def set_optimization_level(self, level: str) -> None:
-        """Sets the fields of a level; those that another level has set, and nobody since, are put back."""
+        """Sets the fields of a level. Fields that the level before has set are reset, unless changed since."""
         if level not in _LEVELS:
             raise ValueError(f"actnn level {level!r} (allowed: {', '.join(_LEVELS)})")
         self.set_level(level, _LEVELS[level])
 
     def preset(self) -> str:
-        """The level that the fields amount to, as a preset of actzip."""
+        """Returns the level that matches the fields, as a preset of actzip."""
         kind = self._level_of_fields()
         return f"actnn:{self.level if _KINDS.get(self.level, self.level) == kind else kind}"
 
@@ -98,12 +98,12 @@ class ActNNConfig(Config):
         return "L3" if self.perlayer else "L2.5"
 
     def bits_of(self, group: int) -> float:
-        """Of a layer's ``group=``; a list that is too short goes on as it ends."""
+        """Returns the bits for a layer's ``group=``. Beyond the end of the list, its last entry applies."""
         bits = self.activation_compression_bits
         return bits[min(group, len(bits) - 1)]
 
     def session_options(self, groups: Mapping[str, int], num_samples: int) -> dict[str, Any]:
-        """For a session. `groups`: those of layers, by name; 0 is the usual one."""
+        """Returns options for a session. `groups` are the groups of layers, by name; 0 is the default group."""
         name = self.preset()
         options: dict[str, Any] = {"preset": name}
         if not LEVELS[name].bits:
@@ -120,7 +120,7 @@ class ActNNConfig(Config):
         return options
 
     def _rules(self, groups: Mapping[str, int], adapts: bool) -> Iterator[tuple[str, str]]:
-        """What the fields say about some layers."""
+        """Yields rules for layers that the fields treat differently from the preset."""
         if not self.enable_quantized_bn:
             yield "use:batch_norm_input", "as is"
         for module, group in groups.items():
@@ -134,6 +134,6 @@ class ActNNConfig(Config):
 
 
 def _fixed_codec(bits: float) -> str:
-    """Of so many bits, or of the next more."""
+    """Returns the codec of that many bits, or of the next width above."""
     whole = next(width for width in (1, 2, 3, 4, 8) if width >= bits)
     return "affine:8:nearest" if whole == 8 else f"rotated:{whole}"

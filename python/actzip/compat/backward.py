@@ -1,4 +1,4 @@
-"""A setting of torch's that a library wants otherwise while backward runs."""
+"""Changes a setting of torch's while backward runs, as some libraries require."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _engine = Variable._execution_engine
 
 
 class AutotuneInBackward:
-    """``torch.backends.cudnn.benchmark`` as `wanted` says, from an output's gradient to the end of backward."""
+    """Sets ``torch.backends.cudnn.benchmark`` to `wanted()` from the gradient of an output to the end of backward."""
 
     def __init__(self, wanted: Callable[[], bool]) -> None:
         self._wanted = wanted
-        self._before: bool | None = None  #: what to put back
+        self._before: bool | None = None  #: the value to restore
 
     def watch(self, output: Any) -> None:
-        """Of a forward."""
-        self.put_back()  # an error may have ended the backward before
+        """Takes the output of a forward, and waits for its backward."""
+        self.put_back()  # if an error has ended the last backward
         for tensor in tree_leaves(output):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 tensor.register_hook(self._begin)
@@ -38,5 +38,5 @@ class AutotuneInBackward:
             _engine.queue_callback(self.put_back)
 
 
-#: Also where torch allows its flags to be set by contexts alone.
+#: Works even if torch allows its flags to be set only by context managers.
 _set_autotune = torch._C._set_cudnn_benchmark

@@ -1,4 +1,4 @@
-"""Configuration as the libraries have it: an object with fields that anybody sets, and levels that set several."""
+"""Configuration as in the libraries: an object whose fields programs set, and levels that set several fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _anything(_: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One field. `gone` says what serves its purpose here; setting the field then says so, once."""
+    """One field. If it has no effect in actzip, `gone` says what to use instead, and setting it warns once."""
 
     default: Any
     takes: Callable[[Any], bool] = _anything
@@ -26,7 +26,7 @@ class Field:
 
 
 class Config:
-    """Fields with their defaults. Programs keep fields of their own in it: those have no effect, and a warning says so.
+    """Fields with their defaults. Programs may add fields of their own, which have no effect; a warning says so.
 
     >>> config = Config("gact", {"group_size": Field(256)})
     >>> config.group_size = 128
@@ -41,14 +41,14 @@ class Config:
         self.reset()
 
     def reset(self) -> None:
-        """All fields as they were at first."""
+        """Sets all fields to their defaults."""
         values = {name: copy.copy(field.default) for name, field in self._fields.items()}
         vars(self).update(values, _level="", _changes={})
 
     def set_level(self, level: str, fields: Mapping[str, Any]) -> None:
-        """Sets `fields`, and puts those back that the level before has set, unless somebody has changed them since.
+        """Sets `fields`. Fields that the level before has set are reset, unless they were changed since.
 
-        All others are the program's own, and stay.
+        All other fields stay as they are.
         """
         for name, (before, value) in self._changes.items():
             if vars(self)[name] == value:
@@ -58,12 +58,12 @@ class Config:
 
     @property
     def level(self) -> str:
-        """The level that was set last, if none of its fields has been changed since; otherwise ''."""
+        """The level that was set last; '' if any of its fields has been changed since."""
         is_whole = all(vars(self)[name] == value for name, (_, value) in self._changes.items())
         return self._level if is_whole else ""
 
     def snapshot(self, without: Collection[str] = ()) -> tuple[Any, ...]:
-        """All values, but for some; equal if nothing has changed, inside of lists too."""
+        """Returns all values except those in `without`, for comparison. Lists become tuples."""
         values = (vars(self)[name] for name in self._fields if name not in without)
         return tuple(tuple(value) if isinstance(value, list) else value for value in values)
 
@@ -83,7 +83,7 @@ class Config:
             warnings.warn(text, stacklevel=3)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copy and pickle ask for what may not be there
+        if name.startswith("__"):  # copy and pickle look for methods that need not exist
             raise AttributeError(name)
         raise AttributeError(self._unknown(name))
 
@@ -104,7 +104,7 @@ def is_group_size(value: Any) -> bool:
     return value in (32, 64, 128, 256, 512, 1024)
 
 
-#: What is_group_size() takes.
+#: The sizes that is_group_size() allows.
 GROUP_SIZES = "32, 64, 128, 256, 512, 1024"
 
 
@@ -113,7 +113,7 @@ def is_amount(value: Any) -> bool:
 
 
 def codec_of_groups(group_size: int, rounding: str = "") -> str:
-    """For :class:`actzip.Session`: the codec that has such groups; `rotated` where it can be."""
+    """Returns the ``codec`` of :class:`actzip.Session` for groups of that size: `rotated` if possible."""
     if rounding or group_size not in (128, 256):
         return "affine" + (f":{rounding}" if rounding else "") + f":group={group_size}"
     return "" if group_size == 256 else f"rotated:group={group_size}"

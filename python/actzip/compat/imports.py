@@ -1,7 +1,8 @@
-"""``import actnn``, ``import gact`` and DIVISION's modules that find actzip's, in this process and in those it starts.
+"""Makes ``import actnn``, ``import gact`` and imports of DIVISION's modules find those of actzip.
 
-The folder ``stand_ins`` has a package for each name. It is put on ``sys.path``, and into ``PYTHONPATH`` for processes
-to come, however they are started. Python prefers a package to a mere folder of the same name, wherever that lies.
+This also works in child processes. The folder ``stand_ins`` has a package for each name. It is added to ``sys.path``,
+and to ``PYTHONPATH`` for child processes, however they are started. Python prefers a package to a mere folder of the
+same name, wherever that lies.
 """
 
 from __future__ import annotations
@@ -16,30 +17,33 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-#: The libraries that there are for a framework, each in `stand_ins`, and the package here that stands for it.
+#: The libraries of each framework, which `stand_ins` has, and the packages here that replace them.
 PACKAGES = {
     "torch": {"actnn": "actnn", "gact": "gact", "fdmp": "fdmp"},
     "paddle": {"actnn": "actnn_paddle"},
 }
 
-#: For processes to come: the framework whose libraries are meant.
+#: The environment variable that tells child processes the framework.
 _FRAMEWORK = "ACTZIP_COMPAT_FRAMEWORK"
 
-#: What DIVISION's programs import from inside of its folder ``fdmp``, which they add to ``sys.path``.
+#: Modules in DIVISION's folder ``fdmp``, which its programs add to ``sys.path``.
 DIVISIONS = ("conf", "layers", "module", "utils")
 
 _STAND_INS = Path(__file__).absolute().parent / "stand_ins"
 
-#: PYTHONPATH as it was before install(), if that was called.
+#: PYTHONPATH before install(); empty if that was not called.
 _before: list[str | None] = []
 
 
 def install(framework: str | bool = "torch", force: bool = False) -> None:
-    """Makes ``import actnn``, ``from gact.controller import Controller`` and the like import actzip's.
+    """Makes ``import actnn``, ``from gact.controller import Controller`` and the like import modules of actzip.
 
-    Also in processes that are started from now on. ``install("paddle")`` is for programs of ActNN-PaddlePaddle, whose
-    package is called ``actnn``, too. Refuses if a library of that name is installed or in use, unless ``force``, which
-    may also be the first argument. ``uninstall()`` takes it back.
+    This also applies to processes that are started from now on. ``uninstall()`` undoes it.
+
+    Args:
+        framework: ``"paddle"`` for programs of ActNN-PaddlePaddle, whose package is called ``actnn``, too.
+        force: install even if a library of that name is installed or imported; otherwise ImportError is raised then.
+            May also be given as the first argument.
     """
     if isinstance(framework, bool):
         framework, force = "torch", framework
@@ -64,7 +68,7 @@ def install(framework: str | bool = "torch", force: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """The names mean again what they meant before."""
+    """Undoes :func:`install`."""
     for library in PACKAGES["torch"]:
         _forget(library)
     os.environ.pop(_FRAMEWORK, None)
@@ -79,9 +83,9 @@ def uninstall() -> None:
 
 
 def stand_in(name: str) -> None:
-    """Called by a module of `stand_ins` while it is imported: puts actzip's in its own place.
+    """Replaces a module of `stand_ins`, which calls this while it is imported, by that of actzip.
 
-    DIVISION's names are those of many a program's own modules: where there is another such module, it is meant.
+    Many programs have modules of their own with DIVISION's names. If there is another module of that name, it is used.
     """
     packages = PACKAGES[os.environ.get(_FRAMEWORK, "torch")]
     if name in packages:
@@ -97,7 +101,7 @@ def stand_in(name: str) -> None:
 
 
 def _modules(library: str, own_name: str) -> dict[str, ModuleType]:
-    """The package and all its modules, by the names that a script imports."""
+    """Returns the package and all its modules, by the names that a script imports."""
     own = f"{__package__}.{own_name}"
     package = importlib.import_module(own)
     names = [module.name for module in pkgutil.walk_packages(package.__path__, f"{own}.")]
@@ -122,19 +126,20 @@ def _is_anothers(library: str) -> bool:
 
 
 def _is_package(spec: ModuleSpec | None) -> bool:
-    """And not a folder that only has its name, such as that of a repository: what holds setup.py, not __init__.py."""
+    """Whether this is a package or module, not a mere folder such as a repository, which has no ``__init__.py``."""
     return spec is not None and spec.origin is not None
 
 
 def _spec_of_another(name: str) -> ModuleSpec | None:
-    """Of a module with that name outside of DIVISION's folder."""
+    """Finds a module of that name outside DIVISION's folder."""
     others = [folder for folder in sys.path if folder != str(_STAND_INS)]
     spec = PathFinder.find_spec(name, [folder for folder in others if Path(folder or ".").resolve().name != "fdmp"])
     return spec if _is_package(spec) else None
 
 
 def _folders_for_children() -> list[str]:
-    """Installed packages are found by every process; a folder that somebody put on sys.path is not."""
+    """Returns the folders that child processes need in PYTHONPATH. Every process finds actzip itself if it is
+    installed, but not if its folder was added to sys.path."""
     own = str(_STAND_INS.parents[2])
     is_installed = own in (*site.getsitepackages(), site.getusersitepackages())
     return [str(_STAND_INS)] if is_installed else [str(_STAND_INS), own]

@@ -10,18 +10,18 @@ from . import roots
 
 
 def torchs(layer: type) -> type:
-    """The layer of torch's that one of a library's stands for."""
+    """Returns torch's layer that a layer of a library replaces."""
     return next(cls for cls in layer.__mro__ if cls.__module__.startswith("torch.nn."))
 
 
 def _positional(layer: type) -> int:
-    """How many arguments torch's layer takes before device and dtype, which came after these libraries."""
+    """Returns how many arguments torch's layer has before device and dtype, which did not exist in these libraries."""
     names = list(inspect.signature(torchs(layer)).parameters)
     return names.index("device") if "device" in names else len(names)
 
 
 class Layer:
-    """Stands before actzip's layer among the bases. Its last argument is ``group``, after those of torch's layer."""
+    """The base of a library's layers, before actzip's layer. Its last argument is ``group``, after those of torch's."""
 
     library: roots.Library
     group = 0
@@ -44,7 +44,7 @@ class Layer:
         return (super() if self.library.is_training() else torchs_own).forward(*args, **options)
 
     def _get_name(self) -> str:
-        """The library's, and that of a class of the user's which is derived from such a layer."""
+        """Returns the library's name of the layer, with the user's class in brackets if that is derived from it."""
         own = type(self).__name__
         librarys = next(cls.__name__ for cls in type(self).__mro__ if cls.__module__.startswith(f"{__package__}."))
         return own if own == librarys else f"{librarys}[{own}]"

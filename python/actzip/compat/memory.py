@@ -1,4 +1,4 @@
-"""What the benchmark scripts of the libraries measure memory with."""
+"""Functions with which the benchmark scripts of the libraries measure memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["GlobalExpRecorder", "compute_tensor_bytes", "disable_cache_allocator
 
 
 def get_memory_usage(print_info: bool = False, gpu: int | None = None) -> int:
-    """Bytes that tensors hold on a GPU, the current one unless told; 0 without one."""
+    """Returns the bytes that tensors hold on a GPU, by default the current one; 0 without a GPU."""
     if not torch.cuda.is_available():
         return 0
     allocated, reserved = torch.cuda.memory_allocated(gpu), torch.cuda.memory_reserved(gpu)
@@ -25,7 +25,7 @@ def get_memory_usage(print_info: bool = False, gpu: int | None = None) -> int:
 
 
 def compute_tensor_bytes(tensors: torch.Tensor | Iterable[Any]) -> int:
-    """Of the elements of one tensor, or of all tensors in a list; what is no tensor counts nothing.
+    """Returns the bytes of one tensor's elements, or of all tensors in a list. Anything else counts nothing.
 
     >>> compute_tensor_bytes([torch.zeros(3, dtype=torch.float16), torch.zeros(5, dtype=torch.uint8), None])
     11
@@ -47,7 +47,7 @@ def empty_cache(ratio: float | None) -> None:
 
 
 def swap_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in host memory; pinned where there is a GPU, and then on its way there."""
+    """Returns a copy in host memory. With a GPU the copy is pinned, and may not be complete yet."""
     pinned = torch.cuda.is_available()
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
     return copy.copy_(tensor, non_blocking=pinned)
@@ -57,7 +57,7 @@ _NO_CACHE = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
 def disable_cache_allocator() -> None:
-    """For processes that begin after this: torch reads it when it first allocates."""
+    """Disables torch's caching allocator in processes that have not allocated yet: torch reads the variable then."""
     os.environ[_NO_CACHE] = "1"
 
 

@@ -1,4 +1,4 @@
-"""Wrappers that convert a whole model, as the libraries have them."""
+"""Wrappers that convert a whole model, as in the libraries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from . import roots
 
 
 def convert_layers(model: nn.Module, layers: Mapping[type[nn.Module], type[nn.Module]], caller: str) -> None:
-    """Layers of torch's become a library's, by `layers`, and stay the objects that they are: weights, hooks and flags.
+    """Turns torch's layers into those of a library, in place: weights, hooks and flags remain.
 
-    Subclasses as well, unless they compute something else; where many are left, a warning names them.
+    Subclasses are converted too, unless they compute something else. A warning says so if many layers are left.
     """
     count, left = 0, {}
     for path, module in model.named_modules():
@@ -48,7 +48,7 @@ def _replacement(module: nn.Module, layer: type[nn.Module], own: type[nn.Module]
 
 
 class ConvertedModel(nn.Module):
-    """The same model, of a library's layers. ``state_dict()`` has the names of the model alone."""
+    """Wraps a model and converts its layers. ``state_dict()`` has the names of the model without the wrapper."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -68,6 +68,6 @@ class ConvertedModel(nn.Module):
 
 
 def _add_prefix(_: nn.Module, state: dict[str, torch.Tensor], prefix: str, *__: Any) -> None:
-    """Names of the model alone become those of the model in its wrapper."""
+    """Turns names of the model into names of the model in its wrapper."""
     names = [name for name in state if name.startswith(prefix)]
     state.update({f"{prefix}model.{name.removeprefix(prefix)}": state.pop(name) for name in names})

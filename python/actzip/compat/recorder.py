@@ -1,4 +1,4 @@
-"""What the benchmark scripts of the libraries write their figures with."""
+"""The class with which the benchmark scripts of the libraries write their figures."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 class GlobalExpRecorder:
-    """Values of one experiment; each ``dump`` adds a line of JSON to a file."""
+    """The values of one experiment. Each ``dump`` appends a line of JSON to a file."""
 
     def __init__(self) -> None:
         self.val_dict: OrderedDict[str, Any] = OrderedDict()
 
     def record(self, key: str, value: Any, float_round: int = 6) -> None:
-        """Scalars of NumPy and of torch become Python's numbers, which JSON can hold."""
+        """Records a value. Scalars of NumPy and torch become Python's numbers, which JSON can hold."""
         if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
             value = value.item()
         self.val_dict[key] = round(value, float_round) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""Closures that are run for their gradients alone, although some of them step an optimizer."""
+"""Runs closures for their gradients alone, even if they step an optimizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 
 class _GradientsAreThere(BaseException):
-    """Ends a closure that is about to step its optimizer; no user's ``except Exception`` holds it up."""
+    """Ends a closure that is about to step its optimizer. It passes a user's ``except Exception``."""
 
 
 def _end(*_: object, **__: object) -> None:
@@ -26,7 +26,7 @@ def _nothing(*_: object, **__: object) -> None:
 
 @contextlib.contextmanager
 def _no_steps() -> Iterator[None]:
-    """Optimizers and gradient scalers end the closure before they change anything; schedulers stand still."""
+    """Lets optimizers and gradient scalers end the closure before they change anything, and schedulers do nothing."""
     with contextlib.ExitStack() as stack:
         stack.callback(register_optimizer_step_pre_hook(_end).remove)
         stack.enter_context(mock.patch.multiple(torch.amp.GradScaler, step=_end, unscale_=_end, update=_nothing))
@@ -43,7 +43,7 @@ def _family(base: type) -> Iterator[type]:
 
 
 def rehearsed(closure: Callable[[], Any]) -> Callable[[], None]:
-    """`closure` up to its first step of an optimizer."""
+    """Returns a function that runs `closure` up to its first step of an optimizer."""
     def run() -> None:
         with _no_steps(), contextlib.suppress(_GradientsAreThere):
             closure()

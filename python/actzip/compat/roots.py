@@ -1,7 +1,7 @@
-"""Where a step begins in a program whose layers compress by themselves: with the outermost module that has such layers.
+"""Finds the steps of a program whose layers compress by themselves: each forward of the outermost module is one.
 
-Such layers have no scope around them, and a program may be built of them without a wrapper. So a pair of torch's global
-module hooks looks for the outermost module whose forward runs; a session of its own is entered around it.
+Such layers have no scope around them, and need no wrapper. So a pair of global module hooks finds the outermost module
+whose forward runs. If it contains such layers, its own session is entered around its forward.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ..convert import Conversion
 from ..nn.binding import Binding, CompressedLayer, is_compiling
 from ..session import Session
 
-#: Configurations whose sessions a module remembers: programs go back and forth between a few, to compare them.
+#: How many configurations a module keeps sessions for. Programs switch between a few, to compare them.
 _REMEMBERED = 4
 
 
 class Library:
-    """What the configuration of a library says about steps. Each of its layers has it as ``library``."""
+    """What the configuration of a library says about steps. Each of its layers refers to it as ``library``."""
 
     def is_training(self) -> bool:
         raise NotImplementedError
 
     def key(self) -> Hashable:
-        """Equal as long as a session serves."""
+        """Returns a key of the configuration. Equal keys can use the same session."""
         raise NotImplementedError
 
     def session_options(self, layers: Mapping[str, torch.nn.Module]) -> dict[str, Any]:
@@ -41,10 +41,10 @@ class Library:
         return 0
 
     def begin(self, session: Session) -> None:
-        """Before a step."""
+        """Runs before a step."""
 
     def end(self, output: Any) -> None:
-        """After its forward."""
+        """Runs after the step's forward."""
 
 
 class Root:
@@ -71,7 +71,7 @@ class Root:
         return self._conversions[key].session
 
     def sessions(self) -> list[Session]:
-        """The latest last."""
+        """Returns all sessions, the latest last."""
         return [conversion.session for conversion in self._conversions.values()]
 
     def has(self, layer: torch.nn.Module) -> bool:
@@ -85,7 +85,7 @@ class Root:
         return Conversion(session, derive=True, pipeline_threshold=self.library.pipeline_threshold())
 
     def _bind(self, module: torch.nn.Module, conversion: Conversion) -> None:
-        """Tells the layers whom to keep with."""
+        """Gives the layers their session."""
         for name, child in _layers(module):
             child._actzip = Binding(conversion, name)
 
@@ -98,7 +98,7 @@ class _Running(threading.local):
     """The forward that runs on this thread."""
 
     def __init__(self) -> None:
-        self.depth = 0  #: of modules in each other
+        self.depth = 0  #: how many forwards of modules are running, one inside the other
         self.outermost: Any = None  #: a weak reference to the module
         self.session: Session | None = None
 
@@ -115,14 +115,14 @@ _handles: list[Any] = []
 
 
 def watch() -> None:
-    """From now on outermost modules are looked for. Layers call it when they are made."""
+    """Installs the global hooks. Layers call it when they are created."""
     if not _handles:
         _handles.extend((register_module_forward_pre_hook(_enter),
                          register_module_forward_hook(_count_down, always_call=True)))
 
 
 def forget(model: torch.nn.Module) -> None:
-    """Its layers have changed."""
+    """Forgets the sessions of a model whose layers have changed."""
     for module in model.modules():
         _roots.pop(module, None)
 
@@ -130,32 +130,32 @@ def forget(model: torch.nn.Module) -> None:
 def root_of(module: torch.nn.Module) -> Root:
     if module not in _roots:
         _roots[module] = Root(module)
-        # A hook of its own: to leave a session takes global hooks away, which must not happen among them.
+        # Not a global hook: leaving a session removes global hooks, which must not happen while they run.
         if _roots[module].library and _leave not in module._forward_hooks.values():
             module.register_forward_hook(_leave, always_call=True)
     return _roots[module]
 
 
 def roots() -> list[Root]:
-    """All that are in use."""
+    """Returns all roots that have layers of a library."""
     return [root for root in _roots.values() if root.library is not None]
 
 
 def session_of(module: torch.nn.Module) -> Session:
-    """The session of an outermost module: its ``report()`` shows what the last step kept."""
+    """Returns the session of an outermost module. Its ``report()`` shows what the last step kept."""
     return root_of(module).session
 
 
 def is_in_step() -> bool:
-    """Whether a forward that is a step runs on this thread."""
+    """Whether a forward that is a step is running on this thread."""
     return _running.session is not None
 
 
 def _enter(module: torch.nn.Module, _: Any) -> None:
-    if is_compiling():  # which makes torch's own layers of them
+    if is_compiling():  # compiled layers are torch's own
         return
     if _running.outermost is not None and _running.outermost() is module:
-        _running.end()  # an interrupt, such as Ctrl-C, has ended its last forward without a word
+        _running.end()  # its last forward was interrupted, for instance by Ctrl-C, and no hook ran
     _running.depth += 1
     if _running.depth > 1:
         return
@@ -163,7 +163,7 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
     if not torch.is_grad_enabled() or _is_in_backward():
         return
     if getattr(module, "_is_replica", False) or hasattr(module, "_orig_mod"):
-        return  # DataParallel's, whose layers know their session; or compiled
+        return  # a replica of DataParallel, whose layers have their session, or a compiled module
     root = root_of(module)
     if root.library is None or not root.library.is_training():
         return
@@ -176,7 +176,7 @@ def _enter(module: torch.nn.Module, _: Any) -> None:
 
 def _count_down(*_: Any) -> None:
     if not is_compiling():
-        _running.depth = max(0, _running.depth - 1)  # watching may have begun inside of a forward
+        _running.depth = max(0, _running.depth - 1)  # not below 0: watch() may have been called inside a forward
 
 
 def _leave(module: torch.nn.Module, _: Any, output: Any) -> None:
@@ -186,5 +186,5 @@ def _leave(module: torch.nn.Module, _: Any, output: Any) -> None:
 
 
 def _is_in_backward() -> bool:
-    """Checkpointing runs parts of a forward again in backward: that is no step."""
+    """Whether backward is running. Checkpointing runs parts of a forward again then, which is no step."""
     return torch._C._current_graph_task_id() != -1

@@ -1,4 +1,4 @@
-"""torch.compile with few bits between forward and backward."""
+"""torch.compile with compressed tensors between forward and backward."""
 
 from .api import CompiledSession, compile, compile_options, compiled_session
 

@@ -18,7 +18,7 @@ from ..report import Report
 from .plans import check_derive, planned_options
 from .scopes import let_hooks_be_traced, outside_of_scopes
 
-#: What a session takes, and graphs cannot: bits that change from step to step would be other graphs.
+#: Options of sessions that graphs do not support, since other bits would need another graph; with the hint to give.
 _NOT_COMPILED = {
     "adapt": "rules", "interval": "rules", "use_gradient": "rules", "num_samples": "rules", "closure": "rules",
     "max_bits": "rules", "guard": "verify", "dry_run": "verify", "budget": "rules", "offload": "eager",
@@ -35,11 +35,11 @@ _HINTS = {
 
 
 class CompiledSession:
-    """The session of compiled graphs: what it was made with, and what they kept in their last step.
+    """The session of compiled graphs: their options, and the report of their last step.
 
-    A step begins with each call of the model that :func:`compile` gave. Graphs that were compiled with
-    :func:`compile_options` belong to one session for all that have the same options; there a step begins with the first
-    graph that runs after a backward.
+    A model returned by :func:`compile` has a session of its own, and each of its calls with gradients is a step. All
+    graphs with equal :func:`compile_options` share one session; there a step begins with the first graph that runs
+    after a backward.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -48,15 +48,18 @@ class CompiledSession:
         from .partitioner import make_core
 
         let_hooks_be_traced()
-        self._was_looked_at = False  # whether it is known that graphs run at all
-        by_plan = {"adapt": "", "bits": None, "max_bits": 0} if self.options["plan"] else {}  # it is made, not followed
+        self._was_looked_at = False  # whether _look() has checked that graphs run
+        by_plan = {"adapt": "", "bits": None, "max_bits": 0} if self.options["plan"] else {}  # graphs contain the plan
         self._graphs = _C.GraphSession(self.key, make_core({**self.options, **by_plan}), self.options["seed"])
-        if self.key not in _served:  # by a copy of the model, for instance, which has no session of its own
+        if self.key not in _served:  # the default session serves, for example, copies of the model, which have none
             _served.add(self.key)
             _C.set_default_graph_session(self._graphs)
 
     def report(self) -> Report:
-        """What the last step kept, by site. What is kept as it is counts as large as it was when it was compiled."""
+        """Returns what the last step kept, by site.
+
+        A tensor that is kept as it is may be listed with the size that it had when the graph was compiled.
+        """
         return Report.from_json(self._graphs.report_json())
 
     def __repr__(self) -> str:
@@ -64,15 +67,15 @@ class CompiledSession:
         return f"<actzip.CompiledSession({', '.join(unusual)}): step {self.report().steps}>"
 
     def run(self, function: Callable, *arguments: Any, **named: Any) -> Any:
-        """Calls ``function``; graphs of these options that run in it belong to this session."""
+        """Calls ``function``. Graphs with the options of this session that run in it belong to this session."""
         before = _C.exchange_current_graph_session(self._graphs)
         try:
-            # What a checkpoint computes again, in backward, belongs to the step before.
+            # What a checkpoint recomputes in backward belongs to the step that has begun already.
             is_in_backward = torch._C._current_graph_task_id() != -1
             if torch.is_grad_enabled() and before is not self._graphs and not is_in_backward:
                 self._graphs.begin_step()
             begun = self._graphs.graphs_begun
-            if torch.cuda.is_initialized():  # memory for seeds has to be there before a CUDA graph is captured
+            if torch.cuda.is_initialized():  # memory for seeds must exist before a CUDA graph is captured
                 self._graphs.prepare(torch.device("cuda", torch.cuda.current_device()))
             with outside_of_scopes():
                 result = function(*arguments, **named)
@@ -82,7 +85,7 @@ class CompiledSession:
             _C.exchange_current_graph_session(before)
 
     def _look(self, result: Any, has_graphs: bool) -> None:
-        """At the first call that a backward may follow."""
+        """At the first call that a backward may follow, warns if no graph has run."""
         if self._was_looked_at or not _has_gradients(result):
             return
         self._was_looked_at = True
@@ -93,7 +96,7 @@ class CompiledSession:
                           "code keeps", stacklevel=4)
 
     def __enter__(self) -> CompiledSession:
-        """For programs that have a scope around forward: compiled graphs need none."""
+        """Does nothing: compiled graphs need no scope, but a program may have one around forward."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,18 +108,22 @@ class CompiledSession:
 
 def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None, mode: str | None = None,
             options: dict[str, Any] | None = None, **session_options: Any) -> Any:
-    """``torch.compile(model)``, with what forward keeps for backward in few bits.
+    """Compiles like ``torch.compile(model)``, but compresses what forward keeps for backward.
+
+    Returns the compiled model or function. Its session is ``.session``; :func:`actzip.session_of` returns it, too.
 
     Args:
-        model: a module, or a function.
-        fullgraph, dynamic, mode, options: of ``torch.compile``; the backend is Inductor.
-        session_options: of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``, ``min_numel``,
-            ``seed``; and ``derive=True``: of two tensors one of which follows from the other without a product of
-            matrices, such as a norm's result from its input, one is kept; ``derive="auto"``: where what follows is as
-            good as if it was kept. Or ``plan``, an eager session that has made a
-            plan: its options hold, and sites keep what it has chosen for them. See docs/compile.md.
+        model: a module or a function.
+        fullgraph, dynamic, mode, options: as for ``torch.compile``. The backend is always Inductor.
+        session_options: see docs/compile.md. Of :class:`actzip.Session`: ``preset``, ``bits``, ``rules``, ``codec``,
+            ``min_numel``, ``seed`` and ``only``.
 
-    The result has its session as ``.session``; :func:`actzip.session_of` gives it, too.
+            ``derive=True``: do not keep tensors that follow from another kept one without a matrix product, such as the
+            result of a norm from its input; backward computes them again. ``derive="auto"``: only where this makes the
+            tensor no worse.
+
+            ``plan``: an eager session that has made a plan. Its options apply, and each site gets the bits that the
+            plan chose for it; only ``seed`` and ``derive`` may be given beside it.
     """
     session = CompiledSession(**session_options)
     compiled = torch.compile(model, fullgraph=fullgraph, dynamic=dynamic,
@@ -133,15 +140,16 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
 
 
 def compile_options(**session_options: Any) -> dict[str, Any]:
-    """Options for ``torch.compile(model, options=...)`` and ``module.compile(options=...)``, block by block perhaps.
+    """Returns options for ``torch.compile(model, options=...)`` and ``module.compile(options=...)``.
 
-    Equal options share one session: :func:`compiled_session` gives it.
+    Use it to compile a model block by block. All graphs with equal options share one session, which
+    :func:`compiled_session` returns.
     """
     return _graph_options(compiled_session(**session_options).key)
 
 
 def compiled_session(**session_options: Any) -> CompiledSession:
-    """The session of all graphs that were compiled with ``compile_options`` of these options."""
+    """Returns the session of all graphs compiled with ``compile_options`` of these options."""
     key = _options_text(_checked(session_options))
     if key not in _defaults:
         _defaults[key] = session = CompiledSession(**session_options)
@@ -155,7 +163,7 @@ _sessions: weakref.WeakKeyDictionary[torch.nn.Module, CompiledSession] = weakref
 
 
 def session_of_compiled(model: object) -> CompiledSession | None:
-    """Of what :func:`compile` gave; None for anything else."""
+    """Returns the session of a model returned by :func:`compile`, and None for anything else."""
     return _sessions.get(model) if isinstance(model, torch.nn.Module) else None
 
 
@@ -167,7 +175,7 @@ def _has_gradients(result: Any) -> bool:
 def _graph_options(key: str) -> dict[str, Any]:
     from .partitioner import Partitioner
 
-    # Inductor's order for the least peak goes by an estimate that postpones readers behind all decoders.
+    # The estimate that Inductor uses to reorder nodes for the least peak would move all readers behind all decoders.
     return {"custom_partitioner_fn": Partitioner(key), "reorder_for_peak_memory": False}
 
 
@@ -200,12 +208,12 @@ def _options_text(options: dict[str, Any]) -> str:
 
 
 def has_default_sessions() -> bool:
-    """Whether anybody has asked for options: graphs may be compressed without a model that is known here."""
+    """Whether compile_options() was used, so that graphs may be compressed that belong to no model of compile()."""
     return bool(_defaults)
 
 
 def is_running() -> bool:
-    """Whether a model that :func:`compile` gave runs on this thread."""
+    """Whether a model returned by :func:`compile` is running on this thread."""
     current = _C.exchange_current_graph_session(None)
     _C.exchange_current_graph_session(current)
     return current is not None

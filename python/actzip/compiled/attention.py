@@ -1,4 +1,4 @@
-"""Fused attention runs again in backward, on q, k and v as they are kept, so that errors cancel."""
+"""Makes fused attention run again in backward, on q, k and v as they are kept, so that errors cancel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .savers import OTHER, RESULT, Readers, Saver
 from .torch_parts import inductor_config, run_and_save_rng_state, run_with_rng_state
 
 AGAIN = "actzip_again"
-#: Of the gradient's arguments, and what the table calls them.
+#: The results of attention among its gradient's arguments, with their slots in the operator table.
 OUTPUTS = {"out": "result", "logsumexp": "aux0"}
 OPERANDS = ("query", "key", "value", "out")
 
@@ -26,9 +26,10 @@ class AttentionAgain:
 
     def __init__(self, between: Interface, decide: Decide, readers: Callable[[], Readers]) -> None:
         self._between, self._decide, self._readers = between, decide, readers
-        #: What is not handed over any more, with the decision that says so.
+        #: Results that are no longer handed over, with their decisions.
         self.recomputed: dict[Node, dict] = {}
-        #: What belongs to attention that cannot run again: few bits would meet a sum of exponentials of exact values.
+        #: Tensors of attention that cannot run again. In few bits, q and k would not match the exact sum of
+        #: exponentials.
         self.exact: set[Node] = set()
 
     def run(self) -> None:
@@ -60,8 +61,8 @@ class AttentionAgain:
         self.recomputed |= {node: decisions[name] for name, node in outputs.items()}
 
     def _call_again(self, call: Node, gradient: Node, given: dict, readers: Readers) -> Node | None:
-        """The same call right before its gradient; None if backward has not all that it takes."""
-        if not isinstance(call.target, torch._ops.OpOverload):  # inside a checkpoint that noted the generator's state
+        """Adds the same call right before its gradient. Returns None if backward does not have all its arguments."""
+        if not isinstance(call.target, torch._ops.OpOverload):  # a checkpoint records the generator's state around it
             return None
         names = [argument.name for argument in call.target._schema.arguments]
         by_name = named_arguments(call)
@@ -73,17 +74,17 @@ class AttentionAgain:
         named = {name: mapped[name] for name in call.kwargs}
         target, name = call.target, f"{AGAIN}_{call.name}"
         if by_name.get("dropout_p", 0.0) != 0.0:
-            if inductor_config.triton.cudagraphs:  # no generator can be set while one is captured
+            if inductor_config.triton.cudagraphs:  # no generator's state can be set while a graph is captured
                 return None
             arguments = (self._noted_state(call), target, *arguments)
             target = run_with_rng_state
         with self._between.backward.inserting_before(gradient):
             again = self._between.call(self._between.backward, target, arguments, name, named)
-        again.meta["nn_module_stack"] = call.meta.get("nn_module_stack")  # what it reads is saved at the call's sites
+        again.meta["nn_module_stack"] = call.meta.get("nn_module_stack")  # its operands belong to the sites of the call
         return again
 
     def _noted_state(self, call: Node) -> Node:
-        """The state of the generator before the call, as backward gets it: the same dropout is drawn from it again."""
+        """Hands the generator's state before the call to backward, which draws the same dropout from it again."""
         forward, value = self._between.forward, call.meta["val"]
         now = torch.cuda.get_rng_state() if value[0].device.type == "cuda" else torch.get_rng_state()
         with self._between.fake_mode:

@@ -1,7 +1,7 @@
-"""Attention whose mask says no more than that it is causal is told so, and reads no mask any more.
+"""Replaces masks that are merely causal by ``is_causal``.
 
-Models that are compiled build masks of positions alone, which are the same in every step. A fused operator takes three
-times as long with a mask as without, and attention runs again in backward.
+Models of Hugging Face write their mask out when they are compiled. Such a mask is made of constants and is the same in
+every step. A fused operator takes three times as long if it reads a mask, and attention runs again in backward.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from .nodes import named_arguments, own_name, set_arguments
 from .torch_parts import disable_current_modes
 
 MASKS = ("attn_bias", "attn_mask")
-MOST_BYTES = 2**28  #: of one tensor that is computed for it
-#: What is added to logits that are not to be seen: -inf, the least number of a type, or what torch writes for cuDNN.
+MOST_BYTES = 2**28  #: the largest tensor that is computed to find out
+#: Masks add at most this to hidden logits: -inf, the least number of a type, or what torch writes for cuDNN.
 HIDDEN = torch.finfo(torch.float16).min
 
 
 def tell_causal(graph: GraphModule) -> None:
-    """Rewrites forward and backward, which are one graph still."""
+    """Rewrites the joint graph of forward and backward."""
     answers: dict[tuple[Node, int], bool] = {}
     for call in graph.graph.nodes:
         if own_name(call).endswith("_backward"):
@@ -38,7 +38,8 @@ def tell_causal(graph: GraphModule) -> None:
 
 
 def _mask_of(node: Node) -> Node | None:
-    """Of a call of fused attention or its gradient, if a mask is all that it was given; one for all heads."""
+    """Returns the mask of a call of fused attention or of its gradient, before its expansion to all heads. Returns None
+    for other nodes, and if there is no mask or ``is_causal`` is set."""
     if not isinstance(node.target, torch._ops.OpOverload) or not own_name(node).startswith("_scaled_dot_product"):
         return None
     given = named_arguments(node)
@@ -49,25 +50,25 @@ def _mask_of(node: Node) -> Node | None:
 
 
 def _length(call: Node) -> int | None:
-    """How many queries, if there are as many keys: operators differ in what they call causal otherwise."""
+    """Returns the number of queries if there are as many keys. If not, operators disagree about what causal means."""
     lengths = [named_arguments(call)[name].meta["val"].shape[-2] for name in ("query", "key")]
     return lengths[0] if isinstance(lengths[0], int) and lengths[0] == lengths[1] else None
 
 
 def _gradients_of(call: Node) -> list[Node]:
-    """Those of forward's results that gradients of the same operator read."""
+    """Returns the gradients of the same operator that read results of the call."""
     readers = {reader for part in call.users for reader in part.users}
     return [reader for reader in readers if own_name(reader) == f"{own_name(call)}_backward"]
 
 
 def _is_causal(mask: Node, length: int) -> bool:
-    """By its values, which are computed here: there are many ways to write such a mask."""
+    """Computes the mask's values, as there are many ways to write such a mask, and checks them."""
     made_of = _made_of(mask)
     if made_of is None:
         return False
     try:
         return _says_causal(mask, made_of, length)
-    except RuntimeError:  # memory ran out, above all: the mask is read as it would be without us
+    except RuntimeError:  # mostly out of memory; the operator then reads its mask as it would without actzip
         return False
 
 
@@ -87,7 +88,7 @@ def _says_causal(mask: Node, made_of: list[Node], length: int) -> bool:
 
 
 def _made_of(mask: Node) -> list[Node] | None:
-    """The calls that compute it, in their order; None unless constants are all that goes into it."""
+    """Returns the calls that compute the mask, in order, or None if they depend on more than constants."""
     found, waiting = set(), [mask]
     while waiting:
         node = waiting.pop()

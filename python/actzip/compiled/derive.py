@@ -1,8 +1,8 @@
-"""What backward computes again from something else that is kept: what comes out no worse than if it was kept itself.
+"""The option ``derive``: backward computes some tensors again from others, instead of keeping them.
 
-torch computes nothing again that backward needs in memory as a whole, unless it is told to; then it does so wherever no
-product of matrices is needed. Of two tensors one of which follows from the other one is then kept. That saves bytes,
-and the time to encode and decode them. But what follows has the noise of what it follows from.
+By default, torch recomputes nothing that backward needs in memory as a whole. With ``derive=True`` it does so wherever
+no matrix product is needed. That saves bytes, and the time to encode and decode them, but a derived tensor has the
+noise of what it is derived from. ``derive="auto"`` derives a tensor only if that makes it no worse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .nodes import VIEWS, base_of, is_backward, own_name
 from .rewrite import Choice
 from .torch_parts import functorch_config, min_cut_rematerialization_partition
 
-#: Noise passes through them as it is, but for factors: a norm with its statistics known.
+#: Operators through which noise passes unchanged but for factors. A norm with known statistics consists of them.
 LINEAR = VIEWS | {"mul", "add", "sub", "rsub", "div", "neg"}
 EXACT_BITS = 32
 
@@ -26,15 +26,15 @@ Split = tuple[GraphModule, GraphModule]
 
 
 def split(graph: GraphModule, inputs: Sequence[object], given: dict[str, Any], *, derive: bool) -> Split:
-    """Forward and backward as torch cuts them."""
+    """Returns forward and backward as torch cuts them."""
     with functorch_config.patch(ban_recompute_materialized_backward=not derive):
         return min_cut_rematerialization_partition(graph, inputs, **given)
 
 
 def split_without_loss(graph: GraphModule, inputs: Sequence[object], given: dict[str, Any], choose: Choose) -> Split:
-    """The same, with what comes out no worse computed again, and nothing else: tries both, and marks the rest.
+    """Does the same, but derives only tensors that come out no worse: cuts both ways, and marks all others as kept.
 
-    If more bytes would be kept in the end, nothing is computed again.
+    Derives nothing if more bytes would be kept in the end.
     """
     kept = {node.name: choice for node, choice in choose(*split(_copy_of(graph), inputs, given, derive=False)).items()}
     forward, backward = split(_copy_of(graph), inputs, given, derive=True)
@@ -51,7 +51,7 @@ def split_without_loss(graph: GraphModule, inputs: Sequence[object], given: dict
 
 
 def _marked(graph: GraphModule, names: set[str]) -> GraphModule:
-    """These are kept."""
+    """Marks the nodes of these names as kept."""
     for node in graph.graph.nodes:
         if node.name in names:
             base_of(node).meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -63,14 +63,14 @@ def _bytes(choices: Iterable[Choice]) -> int:
 
 
 def _is_as_good(choice: Choice, sources: set[str], is_linear: bool, kept: dict[str, Choice]) -> bool:
-    """Whether it follows from what has as many bits as it would have; more, unless it follows linearly."""
+    """Whether all its sources have at least as many bits as it would have, and one of them more unless it is linear."""
     own, bits = _bits(choice), [_bits(kept[name]) for name in sources if name in kept]
     noisy = [count for count in bits if count < EXACT_BITS]
     return not noisy or (min(noisy) >= own and (is_linear or max(noisy) > own))
 
 
 def _new_bytes(sources: set[str], before: dict[str, Choice], now: dict[str, Choice]) -> int:
-    """Of what is kept only because something follows from it."""
+    """Returns the bytes of sources that are kept only because something is derived from them."""
     return sum(now[name].line.after for name in sources if name in now and name not in before)
 
 
@@ -82,7 +82,7 @@ def _bits(choice: Choice) -> int:
 
 
 def _origins(forward: Graph, backward: Graph) -> dict[str, tuple[set[str], bool]]:
-    """For what backward computes again: the inputs of backward that it follows from, and whether linearly."""
+    """Returns, for each node that backward computes again, the inputs that it depends on, and whether linearly."""
     names = {node.name for node in forward.nodes}
     found: dict[str, tuple[set[str], bool]] = {}
     for node in backward.nodes:
@@ -96,7 +96,7 @@ def _origins(forward: Graph, backward: Graph) -> dict[str, tuple[set[str], bool]
 
 
 def _copy_of(graph: GraphModule) -> GraphModule:
-    """With the names and what is known of the nodes; torch cuts in place."""
+    """Copies the graph with names and metadata of its nodes, since torch cuts in place."""
     copied = Graph()
     output = copied.output(copied.graph_copy(graph.graph, {}))
     output.meta.update(graph.graph.output_node().meta)

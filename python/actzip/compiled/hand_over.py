@@ -1,4 +1,4 @@
-"""Where eager sessions meet compiled models: hand over, or say what to write."""
+"""Eager sessions that are given a compiled model: return its session, or say what to write instead."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _WRITE = "write actzip.compile(model) in place of torch.compile(model): see docs
 
 
 def is_compiled(model: torch.nn.Module) -> bool:
-    """Whether torch.compile gave it."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # not there: nothing was compiled
+    """Whether torch.compile returned this model."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # None if nothing was compiled
     return dynamo is not None and isinstance(model, dynamo.OptimizedModule)
 
 
 def hand_over(model: torch.nn.Module, options: dict[str, Any]) -> CompiledSession | None:
-    """The session of a model that was compiled with actzip; None, perhaps after a warning, for any other."""
+    """Returns the session of a model returned by actzip.compile(), and None for any other. Warns if torch.compile made
+    the model."""
     session = session_of_compiled(model)
     if session is None:
         if is_compiled(model):
@@ -35,7 +36,7 @@ def hand_over(model: torch.nn.Module, options: dict[str, Any]) -> CompiledSessio
 
 
 def refuse_compiled(model: torch.nn.Module) -> None:
-    """For attach(), whose hooks would stand around a graph that they cannot look into."""
+    """Refuses, or warns of, a compiled model in attach(), whose hooks cannot look into graphs."""
     if session_of_compiled(model) is not None:
         raise TypeError("actzip: attach() of a model that actzip.compile() gave, which is compressed already (allowed: "
                         "actzip.session_of(model).report())")
@@ -45,12 +46,12 @@ def refuse_compiled(model: torch.nn.Module) -> None:
 
 
 def warn_of_converted() -> bool:
-    """Called while torch.compile traces a converted model. Gives a value because the tracer wants one."""
+    """Runs while torch.compile traces a converted model. Returns a value because the tracer requires one."""
     if not is_running() and not has_default_sessions():
         warnings.warn("actzip: a converted model is compiled; in compiled graphs its layers are torch's own, and "
                       f"nothing is compressed. To compress the graphs, {_WRITE}", stacklevel=2)
     return True
 
 
-# What torch.compiler.assume_constant_result does, without loading the compiler: it is called while it is traced.
+# The same as torch.compiler.assume_constant_result, without loading the compiler. The tracer then calls the function.
 warn_of_converted._dynamo_marked_constant = True

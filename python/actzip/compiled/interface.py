@@ -1,7 +1,8 @@
-"""The two graphs of a compiled function, and what the one hands to the other.
+"""The two graphs of a compiled function, and what forward hands to backward.
 
-Forward gives its own outputs, then tensors, then symbols; backward takes the symbols, then the tensors, then gradients.
-What is handed over is matched by position: states of generators have different names in the two.
+Forward returns its own outputs, then tensors, then symbols; backward takes the symbols, then the tensors, then
+gradients. Tensors and symbols are matched by position, since states of generators have different names in the two
+graphs.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ class Interface:
         inputs = backward.find_nodes(op="placeholder")
         tensors = [node for node in handed if is_tensor(node)]
         symbols = [node for node in handed if is_symbol(node)]
-        #: Inputs of backward by what they are in forward; both in the order in which they are handed over.
+        #: Nodes of forward, with the inputs of backward that receive them, in the order in which they are handed over.
         self.tensors = dict(zip(tensors, (node for node in inputs if is_tensor(node))))
         self._symbols = dict(zip(symbols, (node for node in inputs if is_symbol(node))))
-        #: Objects of other kinds have places of their own, which nobody may move.
+        #: Whether only tensors and symbols are handed over. Other objects have fixed positions, which must not change.
         self.is_plain = len(tensors) + len(symbols) == len(handed) and len(set(handed)) == len(handed)
         self._new: dict[Node, Node] = {}
         self._sizes = {node.meta["val"].node.expr: node for node in self._symbols.values()}
         self.fake_mode = next(node.meta["val"].fake_mode for node in forward.nodes if is_tensor(node))
 
     def call(self, graph: Graph, target: Callable, arguments: tuple, name: str, named: dict | None = None) -> Node:
-        """A node, at the graph's insertion point, that knows what it gives."""
+        """Adds a node at the graph's insertion point, with the metadata of its result."""
         node = graph.call_function(target, arguments, named or {})
         node._rename(name)
         with self.fake_mode:
@@ -49,7 +50,7 @@ class Interface:
         return node
 
     def hand_over(self, node: Node) -> Node:
-        """One more tensor, before all others: what is not checked for writes stays at their end."""
+        """Hands over one more tensor, before all others: those that torch does not check for writes must stay last."""
         with self.backward.inserting_before(self._first_tensor()):
             reader = self.backward.placeholder(node.name)
         reader.meta["val"] = node.meta["val"]
@@ -57,7 +58,7 @@ class Interface:
         return reader
 
     def keep_back(self, node: Node) -> None:
-        """It is not handed over any more; nobody may read it in backward."""
+        """Stops handing over this tensor, which must have no reader in backward."""
         self.backward.erase_node(self.tensors.pop(node))
 
     def drop_unread(self) -> None:
@@ -68,11 +69,11 @@ class Interface:
             self.backward.erase_node(self._new.pop(node))
 
     def size(self, size: Any) -> Any:
-        """A size as backward computes it: a number, or a node."""
+        """Returns a size as a number, or as a node of backward that computes it. Raises UnknownShape if none can."""
         return size if isinstance(size, int) else self._expression(size.node.expr)
 
     def size_in_forward(self, size: Any, after: Node) -> Any:
-        """The same where forward runs; nodes that compute it stand behind ``after``."""
+        """Does the same in forward. Nodes that compute the size are added behind ``after``."""
         if isinstance(size, int):
             return size
         inputs = {node.meta["val"].node.expr: node for node in self.forward.find_nodes(op="placeholder")
@@ -134,4 +135,4 @@ class Interface:
         outputs = (*self._own, *newest_first, *self.tensors, *self._symbols)
         output = self.forward.output_node()
         output.args = (outputs,)
-        output.meta.pop("desc", None)  # one for each output, which they are not any more
+        output.meta.pop("desc", None)  # it describes the former outputs

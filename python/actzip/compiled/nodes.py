@@ -1,4 +1,4 @@
-"""Nodes of fx graphs: whose they are, what they compute, where they stand."""
+"""Nodes of fx graphs: what they compute, and which module they belong to."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch.fx import Graph, Node
 
 from .torch_parts import run_and_save_rng_state, run_with_rng_state
 
-#: They give the same elements, perhaps in another order, type or number.
+#: Operators that return the same elements, perhaps in another order, type or number.
 VIEWS = frozenset({
     "view", "_unsafe_view", "reshape", "permute", "t", "transpose", "squeeze", "unsqueeze", "expand", "select", "slice",
     "split", "split_with_sizes", "unbind", "alias", "detach", "clone", "as_strided", "_to_copy", "convert_element_type",
     "getitem", "_reshape_alias", "contiguous",
 })
-#: An error passes through them as it is: no gradient is taken at what they read.
+#: Operators through which an error passes unchanged: their gradients do not depend on what they read.
 LINEAR = VIEWS | {"add", "sub", "rsub", "neg", "cat", "sum", "mean", "where", "constant_pad_nd", "roll", "flip", "relu",
                   "index", "index_select", "gather", "stack", "narrow", "chunk"}
-#: The same beside a number.
+#: The same, if all other arguments are numbers.
 SCALED = frozenset({"mul", "div"})
 
-#: What eager code calls operators that the compiler has given others for.
+#: Names in eager code of operators that the compiler has replaced.
 EAGER_NAMES = {"aten::_native_batch_norm_legit_functional": "aten::native_batch_norm"}
 
 NAMES = {
@@ -42,7 +42,7 @@ def is_symbol(node: object) -> bool:
 
 
 def schema_name(node: Node) -> str:
-    """Of the operator that it was before it was decomposed: ``aten::native_layer_norm``."""
+    """Returns the name of the operator before decomposition, such as ``aten::native_layer_norm``."""
     target = node.meta.get("original_aten") or node.target
     if isinstance(target, torch._ops.OpOverload):
         return EAGER_NAMES.get(target._schema.name, target._schema.name)
@@ -50,7 +50,7 @@ def schema_name(node: Node) -> str:
 
 
 def own_name(node: Node) -> str:
-    """Of the operator that it is now, without its library: ``mul``."""
+    """Returns the name of the operator that the node calls, without its library, such as ``mul``."""
     target, _ = operator_of(node)
     if isinstance(target, torch._ops.OpOverload):
         return target._schema.name.split("::")[-1]
@@ -58,7 +58,8 @@ def own_name(node: Node) -> str:
 
 
 def operator_of(node: Node) -> tuple[Any, tuple]:
-    """What it calls, and with what: where a generator's state is noted or set back around a call, that call."""
+    """Returns the operator that the node calls, and its arguments. Looks through calls that record or set the
+    generator's state."""
     if node.target is run_and_save_rng_state:
         return node.args[0], node.args[1:]
     if node.target is run_with_rng_state:
@@ -67,12 +68,12 @@ def operator_of(node: Node) -> tuple[Any, tuple]:
 
 
 def named_arguments(node: Node) -> dict[str, Any]:
-    """What an operator was given, by the names of its schema; what it was not is left out."""
+    """Returns the arguments that the operator was given, by the names of its schema."""
     return {**dict(zip((argument.name for argument in node.target._schema.arguments), node.args)), **node.kwargs}
 
 
 def set_arguments(node: Node, **changes: Any) -> None:
-    """Gives an operator other arguments, by the names of its schema."""
+    """Changes arguments of the operator, by the names of its schema."""
     schema, given = node.target._schema.arguments, {**named_arguments(node), **changes}
     positional = [argument for argument in schema if not argument.kwarg_only]
     while positional and positional[-1].name not in given:
@@ -84,7 +85,7 @@ def set_arguments(node: Node, **changes: Any) -> None:
 
 def is_decomposed(node: Node) -> bool:
     original = node.meta.get("original_aten")
-    return original is not None and str(original) != str(node.target)  # the one in the meta may be a copy
+    return original is not None and str(original) != str(node.target)  # not `is`: the metadata may hold a copy
 
 
 def is_view(node: Node) -> bool:
@@ -92,7 +93,8 @@ def is_view(node: Node) -> bool:
 
 
 def is_linear(node: Node) -> bool:
-    """Also before it was decomposed: a difference inside of a norm is the norm's."""
+    """Whether the operator is linear, and, if it comes from a decomposition, the original operator, too: a difference
+    inside a norm is not."""
     if node.op != "call_function" or (is_decomposed(node) and schema_name(node).split("::")[-1] not in LINEAR):
         return False
     name = own_name(node)
@@ -104,21 +106,21 @@ def is_backward(node: Node) -> bool:
 
 
 def base_of(node: Node) -> Node:
-    """What a chain of views looks at."""
+    """Returns the node at the start of a chain of views."""
     while is_view(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
 
 
 def without_aliases(node: Node | None) -> Node | None:
-    """What it is another name of."""
+    """Returns the node of which this one is an alias, or the node itself."""
     while node is not None and node.op == "call_function" and own_name(node) in ("alias", "detach"):
         node = node.args[0]
     return node
 
 
 def module_of(node: Node) -> str:
-    """The path of the module that a node belongs to, as ``named_modules`` has it."""
+    """Returns the path of the module that a node belongs to, as in ``named_modules()``."""
     stack = node.meta.get("fwd_nn_module_stack") or node.meta.get("nn_module_stack") or {}
     path = next((entry[0] for entry in reversed(list(stack.values()))), "")
     path = re.sub(r"^[LG]\['\w+'\]\.?", "", path).replace("_orig_mod.", "")
@@ -149,7 +151,8 @@ def elements(value: torch.Tensor) -> int:
 
 
 def depends_on_data(graph: Graph, fixed: set[Node]) -> set[Node]:
-    """What is computed from inputs that are not fixed: tables, masks of positions and casts of parameters are not."""
+    """Returns the nodes that depend on inputs that are not fixed. Tables, masks of positions and casts of parameters do
+    not."""
     found: set[Node] = set()
     for node in graph.nodes:
         is_input = node.op == "placeholder" and node not in fixed and is_tensor(node)
@@ -159,7 +162,7 @@ def depends_on_data(graph: Graph, fixed: set[Node]) -> set[Node]:
 
 
 def first_of(nodes: Iterable[Node], graph: Graph) -> Node:
-    """The one that stands first in the graph."""
+    """Returns the node that comes first in the graph."""
     wanted = set(nodes)
     return next(node for node in graph.nodes if node in wanted)
 

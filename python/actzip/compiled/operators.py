@@ -1,4 +1,4 @@
-"""What torch.compile has to know of actzip's operators: the shape of what they give."""
+"""What torch.compile has to know about actzip's operators: the shapes of their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import _C
 from .nodes import NAMES
 
 
-_C.register_graph_operators()  # not by importing actzip, which changes nothing in torch
+_C.register_graph_operators()  # only here, since importing actzip must change nothing in torch
 
 
 def _up(count: torch.types.IntLikeType, unit: int) -> torch.types.IntLikeType:
@@ -19,7 +19,7 @@ def _up(count: torch.types.IntLikeType, unit: int) -> torch.types.IntLikeType:
 
 def encoded_bytes(codec: str, dtype: torch.dtype, elems: torch.types.IntLikeType,
                   segments: torch.types.IntLikeType) -> torch.types.IntLikeType:
-    """Bytes of an encoding: the core's own answer, or, where a size is a symbol, the same formula (docs/format.md)."""
+    """Returns the bytes of an encoding. For symbolic sizes it repeats the core's formula (docs/format.md)."""
     if isinstance(elems, int) and isinstance(segments, int):
         return _C.encoded_bytes(codec, NAMES[dtype], elems, segments)
     name, *words = codec.split(":")

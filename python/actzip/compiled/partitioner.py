@@ -1,4 +1,4 @@
-"""How torch.compile splits a graph into forward and backward, with few bits between the two."""
+"""Splits a graph of torch.compile into forward and backward, and compresses what is handed from one to the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .torch_parts import CustomPartitionerFn
 
 @functools.cache
 def revision() -> str:
-    """Changes with everything that decides about a graph: compiled graphs are cached on disk."""
+    """Returns a hash of all code that decides about a graph. It is part of the keys of torch's cache on disk."""
     digest = hashlib.sha256(Path(_C.__file__).read_bytes())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
@@ -31,7 +31,8 @@ def revision() -> str:
 
 
 class Partitioner(CustomPartitionerFn):
-    """Holds nothing but its options, as text: torch compares, hashes and pickles it as a part of cache keys."""
+    """The partitioner for the given options. It holds only their text, since torch compares, hashes and pickles it as
+    part of cache keys."""
 
     def __init__(self, options: str) -> None:
         self.options = options
@@ -56,7 +57,7 @@ class Partitioner(CustomPartitionerFn):
                            given.get("static_lifetime_input_indices") or [], self.options, core_of(self.options))
 
         options = json.loads(self.options)
-        if options["preset"] != "exact":  # which computes as torch does
+        if options["preset"] != "exact":  # "exact" computes exactly as torch does
             tell_causal(gm)
         if options["derive"] == "auto" and options["preset"] != "exact":
             forward, backward = split_without_loss(gm, joint_inputs, given, lambda *graphs: rewrite_of(*graphs).choose())
@@ -72,7 +73,7 @@ class Partitioner(CustomPartitionerFn):
 
 @functools.lru_cache(maxsize=16)
 def core_of(options: str) -> _C.Session:
-    """A session that decides for graphs; it never keeps anything."""
+    """Returns a session that decides for graphs. It never keeps anything."""
     given = json.loads(options)
     core = make_core({**given, "rules": dict(given["rules"])})
     if given["plan"]:

@@ -1,4 +1,4 @@
-"""Plans that eager sessions have made, for graphs: a graph cannot change its bits, but it can be made with them."""
+"""Compiles the plan of an eager session into graphs. A graph cannot change its bits later."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 from ..options import check
 
-#: What the core has saved of sessions with plans, by a name that goes into options. Graphs may need it at any time.
+#: Saved states of sessions with plans, by a name that is part of the options. Graphs may need them at any time.
 _states: dict[str, str] = {}
 
 
 def planned_options(session: Any, given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The options of graphs that keep what a session has planned. What is ``given`` besides may be little."""
+    """Returns the options of graphs that follow the session's plan. ``given`` may contain only ``seed`` and
+    ``derive``."""
     from ..session import Session
 
     if not isinstance(session, Session):
@@ -35,7 +36,7 @@ def planned_options(session: Any, given: dict[str, Any], defaults: dict[str, Any
     own = {option: session.options[option]
            for option in ("preset", "bits", "min_numel", "rules", "codec", "only", "adapt", "max_bits", "seed")}
     if session.options["budget"] is not None:
-        own["adapt"] = "layer"  # a budget plans as that does; its bytes are nobody's to count in graphs
+        own["adapt"] = "layer"  # a budget plans like that; nothing counts bytes while graphs run
     return {**defaults, **own, **seeds, "derive": check_derive(given.get("derive", defaults["derive"])), "plan": name}
 
 
@@ -46,5 +47,5 @@ def check_derive(derive: Any) -> bool | str:
 
 
 def state_of(name: str) -> str:
-    """Of a plan's name in options."""
+    """Returns the saved state for the name of a plan in options."""
     return _states[name]

@@ -1,4 +1,4 @@
-"""What compiled graphs save, in few bits: encoded behind its producer, decoded before its first reader."""
+"""Rewrites compiled graphs: what they save is encoded right after its producer, and decoded before its first reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_DIMENSIONS = 8
 
 @dataclasses.dataclass
 class Line:
-    """One line of the text by which a graph reports what it saves: see GraphSite of the extension."""
+    """One line of the text by which a graph reports what it saves; see GraphSite in the extension."""
 
     module: str
     op: str
@@ -34,7 +34,7 @@ class Line:
     before: int
     after: int
     reason: str
-    sizes: tuple[int | Node, ...] = ()  #: in forward, of what is not encoded and changes its shape
+    sizes: tuple[int | Node, ...] = ()  #: as computed in forward; only if it is not encoded and its shape changes
 
     def __str__(self) -> str:
         shape = ("~" if self.sizes else "") + "x".join(map(str, self.shape))
@@ -44,7 +44,7 @@ class Line:
 
 @dataclasses.dataclass
 class Choice:
-    """What is to be kept of a tensor."""
+    """How to keep a tensor."""
 
     line: Line
     segments: torch.types.IntLikeType = 1
@@ -56,7 +56,7 @@ class Choice:
 
     @property
     def is_asked_for(self) -> bool:
-        """By a rule or a plan, and not by the table."""
+        """Whether a rule or a plan decided, and not the table."""
         return self.line.reason in ("a rule of the session", "as planned")
 
     @property
@@ -69,9 +69,9 @@ class Code:
     """How one tensor is encoded, and where its seed is."""
 
     choice: Choice
-    seeds: Node
+    seeds: Node  #: in forward
     read_seeds: Node  #: in backward
-    line: int  #: in the graph's text, and of its seed
+    line: int  #: index of its line in the graph's text, and of its seed
 
 
 class Rewrite:
@@ -92,7 +92,7 @@ class Rewrite:
         self._made: set[Node] = set()
 
     def run(self) -> bool:
-        """Gives whether the graphs were changed."""
+        """Returns whether the graphs were changed."""
         if not self._between.tensors:
             return False
         if not self._between.is_plain:
@@ -104,7 +104,7 @@ class Rewrite:
         return True
 
     def choose(self) -> dict[Node, Choice]:
-        """What would be done, by nodes of forward. The graphs are of no use afterwards."""
+        """Returns what run() would do, by nodes of forward. The graphs cannot be used afterwards."""
         return self._choose_for_all() if self._between.tensors and self._between.is_plain else {}
 
     def _choose_for_all(self) -> dict[Node, Choice]:
@@ -117,7 +117,7 @@ class Rewrite:
         return {node: self._choose(node, reader, readers) for node, reader in self._between.tensors.items()}
 
     def _main_device(self) -> torch.device:
-        """Seeds are on one device; that of the largest tensor."""
+        """Returns the device of the largest tensor. All seeds are there."""
         values = [node.meta["val"] for node in self._between.tensors]
         return max(values, key=elements).device if values else torch.device("cpu")
 
@@ -128,7 +128,8 @@ class Rewrite:
     # Masks
 
     def _make_masks_in_forward(self) -> None:
-        """What backward asks of values by comparing them is asked of exact ones, and handed over in one bit each."""
+        """Moves comparisons of values from backward to forward, where values are exact. The result takes one bit per
+        element."""
         readers = self._readers()
         for node in list(self._backward.nodes):
             if not self._is_comparison(node) or self._has_plane(node, readers):
@@ -146,7 +147,8 @@ class Rewrite:
         return node.meta["val"].dtype is torch.bool and any(dtype.is_floating_point for dtype in compared)
 
     def _has_plane(self, node: Node, readers: Readers) -> bool:
-        """It asks where a ReLU's result is 0, which others read as well: its values bring a plane that says so."""
+        """Whether the node asks where a ReLU's result is 0, and that result is also read as values, which are encoded
+        with a mask plane: the plane answers the question."""
         source = node.args[0]
         if own_name(node) != "le" or node.args[1] != 0 or source not in self._between.tensors.values():
             return False
@@ -156,7 +158,7 @@ class Rewrite:
         return self._decide(made.meta["val"], readers.savers(source))["codec"].endswith(":mask")
 
     def _in_forward(self, node: Node, readers: Readers) -> Node | None:
-        """The same computation there, if it is made of values of forward alone."""
+        """Returns a node of forward that computes the same, adding it if necessary; None if forward lacks a value."""
         known = readers.forward_of(node)
         if known is not None:
             return known
@@ -184,13 +186,14 @@ class Rewrite:
         reader.meta.update(node.meta)
         self._between.tensors = {made: reader, **self._between.tensors}
         if node.meta.get("partitioner_tag") == "is_backward":
-            self._made.add(made)  # torch would compare again
+            self._made.add(made)  # counts 0 bytes before: torch keeps no mask, but compares again in backward
         return reader
 
     # Results
 
     def _hand_over_results(self) -> None:
-        """In place of what a softmax was given, to be computed again in backward: the table knows its result."""
+        """Hands over the result of an operator such as softmax where torch hands over its input and recomputes the
+        result in backward: the table knows only the result."""
         readers = self._readers()
         for node, reader in list(self._between.tensors.items()):
             if not node.meta["val"].dtype.is_floating_point or node not in self._data or not reader.users:
@@ -234,7 +237,7 @@ class Rewrite:
         return Choice(self._line(node, decision, "encoded"), segments, segments_in_forward)
 
     def _why_exactly(self, node: Node) -> tuple[str, str] | None:
-        """Reason and cause; None if it may be compressed."""
+        """Returns reason and cause if the tensor must be kept exactly, and None if it may be compressed."""
         value = node.meta["val"]
         if base_of(node) in self._fixed:
             return "a parameter", "parameter"
@@ -257,7 +260,7 @@ class Rewrite:
 
     @staticmethod
     def _rows(value: torch.Tensor, count: int) -> object:
-        """A number of segments that is not known yet: rows, if it is as large as their number is now."""
+        """Returns the symbolic number of rows if there are ``count`` rows at the current sizes, otherwise None."""
         rows, now = 1, 1
         for size in value.shape[:-1]:
             rows, now = rows * size, now * size_hint(size)
@@ -290,7 +293,8 @@ class Rewrite:
     # Codes
 
     def _encode_all(self, chosen: dict[Node, Choice]) -> None:
-        """Also where nothing is encoded: the graph tells what it keeps when it runs."""
+        """Encodes what was chosen, and adds the call that begins the graph. That call is added even if nothing is
+        encoded, since it reports what the graph keeps."""
         lines = {**self._lines, **{node: choice.line for node, choice in chosen.items()}}
         in_order = [node for node in self._forward.nodes if node in lines]
         for node in in_order:
@@ -308,7 +312,7 @@ class Rewrite:
         self._backward.eliminate_dead_code()
 
     def _changing_sizes(self, value: torch.Tensor) -> tuple[int | Node, ...]:
-        """As forward computes them; none if they stay, or nobody can tell them before they are there."""
+        """Returns the sizes as forward computes them; none if they are fixed, or not known when the graph begins."""
         if all(isinstance(size, int) for size in value.shape) or value.dtype not in NAMES:
             return ()
         try:
@@ -360,7 +364,7 @@ def _is_weight(saver: Saver) -> bool:
 
 
 def dense_strides(value: torch.Tensor) -> list:
-    """The same order of memory without gaps, as the core has it."""
+    """Returns dense strides in the same memory order, as the core uses them."""
     strides, run = [0] * value.dim(), 1
     hints = stride_hint(value)
     for dimension in sorted(range(value.dim()), key=lambda d: (hints[d], -d)):

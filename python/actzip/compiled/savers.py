@@ -1,7 +1,7 @@
-"""Whom a graph saves a tensor for: the calls of forward whose gradients read it in backward.
+"""Finds out for which calls a graph saves a tensor: the calls of forward whose gradients read it in backward.
 
-A node of backward has the sequence number of the call that it is the gradient of. So the reader of a saved tensor names
-a call of forward, and where the tensor stands in that call is its slot. The operator table then says what for.
+A node of backward has the sequence number of the forward call whose gradient it computes. So the reader of a saved
+tensor identifies a call, and the tensor's position in that call is its slot. The operator table then gives its use.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from .. import _C
 from .nodes import (base_of, elements, is_backward, is_decomposed, is_linear, is_tensor, is_view, module_of, operator_of,
                     own_name, schema_name, shape_hint)
 
-#: Positions of what is no argument: see SlotCode of the extension.
+#: Positions of tensors that are no arguments; see SlotCode in the extension.
 RESULT, OTHER = 12, 13
-#: Their inside at full size is their input, shifted and scaled.
+#: Intermediate values of these, at full size, are their input, shifted and scaled.
 NORMS = ("native_layer_norm", "_fused_rms_norm", "native_group_norm", "batch_norm")
-#: Of operators whose slope, taken in forward, is a factor like any other. That of a loss is not.
+#: Uses of operators whose slope, if forward computes it, is a factor like any other. The slope of a loss is not.
 SLOPES = ("gelu_input", "slope_input")
-#: What backward calls the outputs of attention.
+#: Names of attention's outputs in backward, with their slots.
 ATTENTION_OUTPUTS = {"out": "result", "logsumexp": "aux0"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Saver:
-    """One call that a tensor is saved for. The fields are those that the extension takes, in their order."""
+    """One call that a tensor is saved for. The fields are those that the extension expects, in this order."""
 
     module: str
     schema: str
     slot: str
     position: int
-    shapes: list[list[int]]  #: of the arguments; empty where one is no tensor, or not known any more
+    shapes: list[list[int]]  #: of the arguments; empty for those that are no tensors or no longer known
     numbers: list[float]
     meets_parameter: bool = False
     meets_itself: bool = False
@@ -49,7 +49,7 @@ class Readers:
     """Finds the savers of what a graph saves."""
 
     def __init__(self, forward: Graph, backward: Graph, saved: dict[Node, Node], fixed: set[Node]) -> None:
-        """``saved`` maps inputs of backward to what they are in forward; ``fixed`` are parameters and buffers."""
+        """``saved`` maps inputs of backward to nodes of forward; ``fixed`` are parameters and buffers."""
         self._saved, self._fixed = saved, fixed
         self._by_name = {node.name: node for node in forward.nodes}
         self._order = {node: i for i, node in enumerate(forward.nodes)}
@@ -60,7 +60,8 @@ class Readers:
         self._model_end = max((self._order[node] for node in forward.nodes if self._has_parameter(node)), default=0)
 
     def savers(self, reader: Node) -> list[Saver]:
-        """Of an input of backward; an unknown one among them where nobody knows who reads it."""
+        """Returns the savers of an input of backward, including an unknown saver for each reader that is not
+        recognised."""
         found: dict[tuple, Saver] = {}
         todo = [(reader, user, frozenset()) for user in reader.users]
         seen = set()
@@ -82,7 +83,8 @@ class Readers:
         return list(found.values())
 
     def only_result(self, reader: Node) -> Node | None:
-        """The result of an operator, computed again in backward, through which alone this input of backward is read."""
+        """If this input of backward is read only to compute one operator's result again, returns the node of that
+        result."""
         results: set[Node] = set()
         todo, seen = list(reader.users), set()
         while todo:
@@ -106,7 +108,7 @@ class Readers:
         return any(saver.slot == "result" and _C.use_of(saver.schema, "result") != "unknown" for saver in savers)
 
     def maker(self, mask: Node) -> Saver:
-        """Of a mask, which is kept exactly whoever reads it: the call that it belongs to."""
+        """Returns the call that a mask belongs to. Masks are exact, so it does not matter who reads them."""
         calls = [call for call in self._calls.get(mask.meta.get("seq_nr"), []) if not is_view(call) and call is not mask]
         call = calls[0] if calls else mask
         return Saver(module_of(call), schema_name(call), "result", RESULT, [], [])
@@ -121,7 +123,8 @@ class Readers:
         return node.op == "call_function" and not is_backward(node) and node.name in self._by_name
 
     def _has_parameter(self, call: Node) -> bool:
-        """Whether it computes with one. Views of parameters stand anywhere, and writes to buffers at the end."""
+        """Whether the call computes with a parameter. Views of parameters may stand anywhere, and writes to buffers at
+        the end, so these do not count."""
         if call.op != "call_function" or is_view(call) or is_backward(call) or own_name(call) == "copy_":
             return False
         return any(base_of(argument) in self._fixed for argument in call.all_input_nodes)
@@ -144,7 +147,7 @@ class Readers:
         yield from savers
 
     def _as_argument(self, source: Node, calls: list[Node]) -> Iterator[Saver]:
-        """It comes from outside of these calls, perhaps as a view."""
+        """The tensor is an argument of these calls, perhaps as a view."""
         own = set(calls)
         base = base_of(source)
         for call in calls:
@@ -156,7 +159,7 @@ class Readers:
                     yield self._saver(call, argument, source)
 
     def _as_part_of_gradient(self, source: Node, user: Node) -> Iterator[Saver]:
-        """What backward needs, and forward computes for it: a norm's input without its mean, a slope."""
+        """The tensor belongs to the gradient, but forward computes it: a norm's input without its mean, or a slope."""
         calls = [call for call in self._calls.get(base_of(source).meta.get("seq_nr"), []) if not is_view(call)]
         norm = next((call for call in calls if any(name in schema_name(call) for name in NORMS)), None)
         shape = shape_hint(source.meta["val"])
@@ -170,7 +173,7 @@ class Readers:
                         after_model=self._is_after_model(calls[0]))
 
     def _as_inside(self, source: Node, calls: list[Node]) -> Iterator[Saver]:
-        """It is a result of them, or something on the way."""
+        """The tensor is a result of these calls, or an intermediate value."""
         call = base_of(source)
         if call not in calls:
             return
@@ -201,7 +204,7 @@ class Readers:
             return Saver(module, schema, slot, position, [shape_hint(value)], [], after_model=after_model)
         names = [a.name for a in call.target._schema.arguments]
         position = next((i for i, a in enumerate(call.args) if a is argument or _holds(a, argument)), None)
-        if position is None:  # given by name
+        if position is None:  # a keyword argument
             return unknown_saver(module, schema, "named")
         others = [a for i, a in enumerate(call.args) if i != position and is_tensor(a)]
         return Saver(module, schema, names[position], position, [_shape(a) for a in call.args],
@@ -214,7 +217,7 @@ class Readers:
         return is_tensor(call) and is_tensor(argument) and elements(argument.meta["val"]) < elements(call.meta["val"])
 
     def _attention_saver(self, value: Node, user: Node) -> Saver:
-        """Attention is never decomposed, and its gradient names its arguments."""
+        """Attention is never decomposed, and the arguments of its gradient are named."""
         target, arguments = operator_of(user)
         names = [argument.name for argument in target._schema.arguments]
         position = next((i for i, a in enumerate(arguments) if a is value), None)
@@ -224,12 +227,13 @@ class Readers:
         return Saver(module_of(user), schema, slot, OTHER if position is None else position, [], [])
 
     def _is_after_model(self, call: Node) -> bool:
-        """In a loss: behind everything that has parameters, in no module but the model itself."""
+        """Whether the call belongs to a loss: behind all calls with parameters, in no module but the model itself."""
         return self._order.get(call, 0) > self._model_end > 0 and module_of(call) == ""
 
 
 def unknown_saver(module: str, schema: str, slot: str) -> Saver:
-    """Of a reader that no slot of the operator stands for. Rows for all slots must not match it: it gets another name."""
+    """Returns the saver for a reader that matches no slot of its operator. It has a name of its own, so that rows for
+    all slots do not match it."""
     return Saver(module, f"aten::reader of {schema.split('::')[-1]}", slot, OTHER, [], [])
 
 

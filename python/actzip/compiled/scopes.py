@@ -1,4 +1,4 @@
-"""Compiled graphs inside of a scope: they encode for themselves, and cannot be traced through what a scope puts up."""
+"""Compiled graphs inside a scope: they encode by themselves, and a scope's hooks would disturb tracing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import _C
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """What scopes of this thread have put up is taken down, and afterwards put up again. Other threads' stays."""
+    """Removes the hooks of this thread's scopes for the duration of a block. Those of other threads stay."""
     if not _is_in_scope():
         yield
         return
@@ -32,13 +32,13 @@ def outside_of_scopes() -> Iterator[None]:
 
 @functools.cache
 def let_hooks_be_traced() -> None:
-    """The module hooks of another thread's scope do nothing on this one: a graph need not break where they are called."""
+    """Lets graphs be traced through the module hooks of other threads' scopes, which do nothing on this thread."""
     enter, leave = _C.module_hooks()
     torch.compiler.substitute_in_graph(enter, skip_signature_check=True)(lambda module, arguments: None)
     torch.compiler.substitute_in_graph(leave, skip_signature_check=True)(lambda module, arguments, result: None)
 
 
 def _is_in_scope() -> bool:
-    """Whether the innermost hooks for what autograd saves are a scope's."""
+    """Whether the innermost saved-tensor hooks are those of a scope."""
     pair = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return pair is not None and getattr(pair[0], "__name__", "") == "actzip_pack"

@@ -1,10 +1,10 @@
-"""The parts of torch that compiling relies on. They are torch's own affair, and differ between versions."""
+"""The private parts of torch that compiling relies on. They differ between versions."""
 
 from __future__ import annotations
 
 import torch
 
-#: Versions that actzip.compile() was run with.
+#: Versions that actzip.compile() was tested with.
 KNOWN_VERSIONS = "2.11 and 2.13"
 
 

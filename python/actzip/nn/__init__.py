@@ -1,7 +1,8 @@
-"""torch's layers, with what backward needs kept compressed by the layers themselves.
+"""torch's layers, which compress by themselves what their backward needs.
 
-Each class is a subclass of torch's: same arguments, parameters, state dict. :func:`actzip.convert` puts them into a model;
-they work alone as well, in a scope or with the default session. docs/layers.md says what each keeps.
+Each class is a subclass of torch's, with the same arguments, parameters and state dict. :func:`actzip.convert` puts
+them into a model. They also work by themselves, with the session of a scope or the default session. docs/layers.md says
+what each keeps.
 
 >>> import torch, actzip
 >>> layer = actzip.nn.Linear(256, 64)

@@ -1,4 +1,4 @@
-"""How a module knows the layer that keeps for it."""
+"""How a module finds its layer in the extension, and with it its session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Binding:
-    """A layer's name and session. Copies of a module share it; pickled, it makes its session anew."""
+    """A layer's name and session. Copies of a module share it. Unpickling makes a new session with the same options."""
 
     __slots__ = ("conversion", "layer", "name")
 
@@ -35,12 +35,12 @@ class Binding:
 
 
 class CompressedLayer:
-    """What all layers of :mod:`actzip.nn` have in common; stands before torch's class among the bases."""
+    """What all layers of :mod:`actzip.nn` have in common. It must come before torch's class among the bases."""
 
     _actzip: Binding | None = None
 
     def _layer(self) -> _C.Layer:
-        """Made when it is first asked for: a module that nobody bound keeps with the scope, or the default session."""
+        """Returns the layer. One without a session, made here if need be, uses that of the scope or the default one."""
         binding = self._actzip
         if binding is None:
             binding = self._actzip = Binding(None, "")
@@ -50,5 +50,5 @@ class CompressedLayer:
         return f"actzip.{type(self).__name__}"
 
 
-#: While torch.compile traces, modules are torch's own.
+#: While torch.compile traces, layers call torch's own operators.
 is_compiling = torch.compiler.is_compiling

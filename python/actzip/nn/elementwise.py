@@ -9,7 +9,7 @@ from .binding import CompressedLayer, is_compiling
 
 
 class ReLU(CompressedLayer, nn.ReLU):
-    """:class:`torch.nn.ReLU`; keeps one bit an element."""
+    """:class:`torch.nn.ReLU`; keeps one bit per element."""
 
     def forward(self, input: Tensor) -> Tensor:
         result = None if is_compiling() else layers.relu(self._layer(), input, self.inplace)
@@ -17,7 +17,7 @@ class ReLU(CompressedLayer, nn.ReLU):
 
 
 class LeakyReLU(CompressedLayer, nn.LeakyReLU):
-    """:class:`torch.nn.LeakyReLU`; keeps one bit an element."""
+    """:class:`torch.nn.LeakyReLU`; keeps one bit per element."""
 
     def forward(self, input: Tensor) -> Tensor:
         result = None if is_compiling() else layers.leaky_relu(
@@ -42,7 +42,7 @@ class SiLU(CompressedLayer, nn.SiLU):
 
 
 class Dropout(CompressedLayer, nn.Dropout):
-    """:class:`torch.nn.Dropout`; keeps one bit an element, and draws what torch's draws."""
+    """:class:`torch.nn.Dropout`; keeps one bit per element, and draws the same mask as torch's."""
 
     def forward(self, input: Tensor) -> Tensor:
         result = None

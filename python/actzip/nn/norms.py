@@ -1,4 +1,4 @@
-"""Norms. What follows one of them can derive its input from what the norm keeps."""
+"""Norms. A layer that follows a norm can derive its input from what the norm keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .binding import CompressedLayer, is_compiling
 
 
 class _BatchNorm(CompressedLayer):
-    """Keeps its input in few bits, statistics exactly."""
+    """Keeps its input in few bits, and statistics exactly."""
 
     def forward(self, input: Tensor) -> Tensor:
         if is_compiling():
@@ -28,7 +28,7 @@ class _BatchNorm(CompressedLayer):
         return result
 
     def _running(self) -> tuple[Tensor | None, Tensor | None]:
-        """Statistics to use or to update, as torch's batch norms choose them."""
+        """Returns the statistics to use or to update, as torch's batch norms choose them."""
         if self.training and not self.track_running_stats:
             return None, None
         return self.running_mean, self.running_var
@@ -37,10 +37,10 @@ class _BatchNorm(CompressedLayer):
         return self.training or (self.running_mean is None and self.running_var is None)
 
     def _factor(self, counted: Tensor | None) -> float:
-        """The weight of this batch in the running statistics."""
+        """Returns the weight of this batch in the running statistics."""
         if self.momentum is not None:
             return self.momentum
-        return 0.0 if counted is None else 1.0 / (float(counted) + 1.0)  # asks the device, as torch's does
+        return 0.0 if counted is None else 1.0 / (float(counted) + 1.0)  # synchronises with the device, as torch does
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
@@ -56,7 +56,8 @@ class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
 
 
 class SyncBatchNorm(_BatchNorm, nn.SyncBatchNorm):
-    """:class:`torch.nn.SyncBatchNorm`; also on the CPU. Between processes go three numbers a channel, once each way."""
+    """:class:`torch.nn.SyncBatchNorm`, also on the CPU. Processes exchange three numbers per channel, once in forward
+    and once in backward."""
 
     def forward(self, input: Tensor) -> Tensor:
         group = self._group() if self.training and not is_compiling() else None
@@ -67,14 +68,14 @@ class SyncBatchNorm(_BatchNorm, nn.SyncBatchNorm):
         counted = self.num_batches_tracked if self.track_running_stats else None
         result = layers.sync_batch_norm(self._layer(), input, self.weight, self.bias, *self._running(),
                                         self._factor(counted), self.eps, functools.partial(_gather, group))
-        if result is None:  # torch's own, which needs a GPU
+        if result is None:  # torch's own operator, which needs a GPU
             return nn.SyncBatchNorm.forward(self, input)
         if counted is not None:
             counted.add_(1)
         return result
 
     def _group(self) -> dist.ProcessGroup | None:
-        """The processes that share statistics; None if there is only this one."""
+        """Returns the group of processes that share statistics, or None if there is only one process."""
         if not (dist.is_available() and dist.is_initialized()):
             return None
         group = self.process_group or dist.group.WORLD
@@ -82,14 +83,14 @@ class SyncBatchNorm(_BatchNorm, nn.SyncBatchNorm):
 
 
 def _gather(group: dist.ProcessGroup, row: Tensor) -> Tensor:
-    """The rows of all processes."""
+    """Returns the rows of all processes."""
     rows = row.new_empty((dist.get_world_size(group), row.numel()))
     dist.all_gather(list(rows.unbind()), row.contiguous(), group=group)
     return rows
 
 
 class LayerNorm(CompressedLayer, nn.LayerNorm):
-    """:class:`torch.nn.LayerNorm`; keeps its input in few bits, statistics exactly."""
+    """:class:`torch.nn.LayerNorm`; keeps its input in few bits, and statistics exactly."""
 
     def forward(self, input: Tensor) -> Tensor:
         result = None if is_compiling() else layers.layer_norm(
@@ -98,7 +99,7 @@ class LayerNorm(CompressedLayer, nn.LayerNorm):
 
 
 class GroupNorm(CompressedLayer, nn.GroupNorm):
-    """:class:`torch.nn.GroupNorm`; keeps its input in few bits, statistics exactly."""
+    """:class:`torch.nn.GroupNorm`; keeps its input in few bits, and statistics exactly."""
 
     def forward(self, input: Tensor) -> Tensor:
         result = None if is_compiling() else layers.group_norm(
@@ -107,7 +108,7 @@ class GroupNorm(CompressedLayer, nn.GroupNorm):
 
 
 class RMSNorm(CompressedLayer, nn.RMSNorm):
-    """:class:`torch.nn.RMSNorm`; keeps its input in few bits, statistics exactly."""
+    """:class:`torch.nn.RMSNorm`; keeps its input in few bits, and statistics exactly."""
 
     def forward(self, x: Tensor) -> Tensor:
         result = None if is_compiling() else layers.rms_norm(

@@ -1,4 +1,4 @@
-"""Pooling."""
+"""Pooling layers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .binding import CompressedLayer, is_compiling
 
 
 def _each(value: int | Sequence[int], rank: int) -> Sequence[int]:
-    """One number for each pooled dimension."""
+    """Returns one number for each pooled dimension."""
     if isinstance(value, int):
         return (value,) * rank
     return value if len(value) == rank else tuple(value) * rank
 
 
 class _MaxPool(CompressedLayer):
-    """Keeps where in its window each maximum lay: 4 bits for a window of 3 x 3."""
+    """Keeps the position of each maximum in its window: 4 bits for a window of 3 x 3."""
 
     _rank: int
 
@@ -51,7 +51,7 @@ class MaxPool3d(_MaxPool, nn.MaxPool3d):
 
 
 class _AvgPool(CompressedLayer):
-    """Keeps a shape."""
+    """Keeps only a shape."""
 
     _rank: int
 

@@ -21,7 +21,7 @@ class Embedding(CompressedLayer, nn.Embedding):
     """:class:`torch.nn.Embedding`; keeps its indices in as few bits as its rows need."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if is_compiling() or self.max_norm is not None:  # which changes the weight before it is read
+        if is_compiling() or self.max_norm is not None:  # max_norm changes the weight before it is read
             return super().forward(input)
         padding = -1 if self.padding_idx is None else self.padding_idx
         result = layers.embedding(self._layer(), self.weight, input, padding, self.scale_grad_by_freq, self.sparse)
@@ -29,7 +29,7 @@ class Embedding(CompressedLayer, nn.Embedding):
 
 
 class _Convolution(CompressedLayer):
-    """Keeps its input in few bits, or nothing after a norm of :mod:`actzip.nn`, perhaps with a ReLU between."""
+    """Keeps its input in few bits; nothing if it follows a norm of :mod:`actzip.nn`, with or without a ReLU between."""
 
     def forward(self, input: Tensor) -> Tensor:
         if is_compiling():
@@ -42,7 +42,8 @@ class _Convolution(CompressedLayer):
         return super().forward(input) if result is None else result
 
     def _padded(self, input: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """What torch's layers do before they convolve: pad, unless zeros on both sides alike will do."""
+        """Pads as torch's layers do before they convolve, unless the operator can do it: equal zeros on both sides.
+        Returns the input and the padding that is left to the operator."""
         both = self._reversed_padding_repeated_twice
         before, after = tuple(both[-2::-2]), tuple(both[::-2])
         if self.padding_mode == "zeros" and before == after:
@@ -64,7 +65,7 @@ class Conv3d(_Convolution, nn.Conv3d):
 
 
 class _TransposedConvolution(CompressedLayer):
-    """As a convolution."""
+    """Keeps its input as a convolution does."""
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         if is_compiling() or self.padding_mode != "zeros":

@@ -1,4 +1,4 @@
-"""Modules of Hugging Face's transformers that are a layer of torch's under another name. Imported when a model has one."""
+"""Modules of Hugging Face's transformers that compute the same as a layer of torch's. Imported if a model has one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .binding import CompressedLayer, is_compiling
 
 
 class GELUActivation(CompressedLayer, activations.GELUActivation):
-    """GELU by torch's function."""
+    """Exact GELU."""
 
     def forward(self, input: Tensor) -> Tensor:
         result = None if is_compiling() else layers.gelu(self._layer(), input, "none")
@@ -21,7 +21,7 @@ class GELUActivation(CompressedLayer, activations.GELUActivation):
 
 
 class GELUTanh(CompressedLayer, activations.GELUTanh):
-    """The same by its approximation."""
+    """GELU by the tanh approximation."""
 
     def forward(self, input: Tensor) -> Tensor:
         result = None if is_compiling() else layers.gelu(self._layer(), input, "tanh")
@@ -29,7 +29,7 @@ class GELUTanh(CompressedLayer, activations.GELUTanh):
 
 
 def replacement(module: nn.Module) -> type[nn.Module] | None:
-    """Our class for one of theirs, unless it computes by a formula of its own."""
+    """Returns our class for a module of theirs, or None if it does not use torch's function."""
     act = getattr(module, "act", None)
     if type(module) is activations.GELUActivation and act is F.gelu:
         return GELUActivation
@@ -37,5 +37,5 @@ def replacement(module: nn.Module) -> type[nn.Module] | None:
     return GELUTanh if type(module) is activations.GELUTanh and is_approximate else None
 
 
-#: Ours and theirs.
+#: Our classes, and those that they replace.
 ORIGINALS = {GELUActivation: activations.GELUActivation, GELUTanh: activations.GELUTanh}

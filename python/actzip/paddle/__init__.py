@@ -1,4 +1,4 @@
-"""Activation-compressed training for PaddlePaddle: what backward needs is kept in 2 to 4 bits.
+"""Activation-compressed training for PaddlePaddle: tensors saved for backward are stored in 2 to 4 bits per element.
 
 >>> import paddle
 >>> import actzip.paddle as actzip

@@ -1,4 +1,4 @@
-"""The running Paddle must be the one that the extension was built against: it uses classes of Paddle's inside."""
+"""Checks that the running Paddle is the one that the extension was built against. The extension uses its internals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .._built_for_paddle import PADDLE
 
 
 def problem(running: str, built_for: str) -> str:
-    """What is wrong with a Paddle, and what to do; empty if nothing is."""
+    """Returns what is wrong with the running Paddle, and what to do; empty if nothing is wrong."""
     if running == built_for:
         return ""
     return (f"actzip.paddle was built against paddlepaddle {built_for}, and {running} is running. Its extension relies on "

@@ -1,4 +1,4 @@
-"""A model whose layers keep compressed what their backward needs."""
+"""Converts models: their layers then compress what their own backward needs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from . import hooks
 from . import nn as compressed
 from .session import Session, check_model
 
-#: Paddle's class and ours.
+#: Paddle's classes, and ours that replace them.
 LAYERS: dict[type[nn.Layer], type[nn.Layer]] = {
     getattr(nn, name): getattr(compressed, name) for name in compressed.__all__}
 
 
 class StepHook:
-    """Before the forward of a whole model: what its layers keep from here on belongs to a new step."""
+    """Runs before the forward of the whole model, and begins a new step for its layers."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -29,16 +29,16 @@ class StepHook:
         return self
 
     def __call__(self, *_: object) -> None:
-        # Evaluation keeps nothing, and the report stays that of training.
+        # Without gradients nothing is saved, and the report remains that of training.
         if paddle.is_grad_enabled() and not hooks.is_taken():
             self.session._begin_layers()
 
 
 def change_classes(model: nn.Layer, classes: Mapping[type[nn.Layer], type[nn.Layer]]) -> dict[str, nn.Layer]:
-    """Layers get another class and stay the objects that they are: weights, hooks, flags, names of the state dict.
+    """Changes the classes of layers. Weights, hooks, flags and names of the state dict remain.
 
-    Gives those that were changed, by path. What is derived from Paddle's layers computes something else, perhaps: it is
-    left alone.
+    Returns the changed layers by path. Subclasses of Paddle's layers are left alone, since they may compute something
+    else.
     """
     changed = {path: layer for path, layer in model.named_sublayers(include_self=True) if type(layer) in classes}
     for layer in changed.values():
@@ -47,16 +47,17 @@ def change_classes(model: nn.Layer, classes: Mapping[type[nn.Layer], type[nn.Lay
 
 
 def convert(model: nn.Layer, session: Session | None = None, **options: Any) -> nn.Layer:
-    """Puts layers of :mod:`actzip.paddle.nn` in the place of Paddle's, in ``model`` itself, and gives it back.
+    """Replaces Paddle's layers in ``model`` by those of :mod:`actzip.paddle.nn`, in place, and returns ``model``.
 
-    Weights, buffers, hooks and training flags stay where they are: each layer gets another class, and nothing else.
-    Layers of classes that are derived from Paddle's are left alone. What is not a layer, a functional call for instance,
-    is kept as Paddle keeps it; enter the session around forward (``with session_of(model):``) to compress that as well.
+    Converted layers compress what their own backward needs; no scope is necessary. Each layer gets another class, and
+    nothing else changes: weights, buffers, hooks and training flags remain. Subclasses of Paddle's layers are left
+    alone. Everything else, such as functional calls, is not compressed; to compress that too, enter the session around
+    forward (``with session_of(model):``).
 
     Args:
-        model: any layer. A model that is converted already is converted anew.
-        session: what keeps for the layers, and reports; made with ``options`` if not given.
-        options: of :class:`Session`.
+        model: any layer. A converted model is converted again.
+        session: the session of the layers; by default a new one, made with ``options``.
+        options: of :class:`Session`; not allowed together with ``session``.
 
     >>> import paddle
     >>> import actzip.paddle as actzip
@@ -82,7 +83,7 @@ def convert(model: nn.Layer, session: Session | None = None, **options: Any) -> 
 
 
 def bind(model: nn.Layer, session: Session) -> None:
-    """The compressed layers of a model keep with a session, whose step begins with the model's forward."""
+    """Gives the compressed layers of a model a session. Each forward of the model begins a step of it."""
     for path, layer in model.named_sublayers(include_self=True):
         if isinstance(layer, compressed.CompressedLayer):
             layer.__dict__["_actzip"] = compressed.Binding(session, path)
@@ -91,7 +92,7 @@ def bind(model: nn.Layer, session: Session) -> None:
 
 
 def restore(model: nn.Layer) -> nn.Layer:
-    """Undoes :func:`convert`: the layers are Paddle's again. Weights, buffers and pending backwards stay."""
+    """Undoes :func:`convert` in place, and returns ``model``. Weights, buffers and pending backwards are unaffected."""
     change_classes(model, {ours: theirs for theirs, ours in LAYERS.items()})
     for layer in model.sublayers(include_self=True):
         layer.__dict__.pop("_actzip", None)
@@ -106,17 +107,17 @@ def _remove_hook(layer: nn.Layer) -> None:
 
 
 class Converted:
-    """A converted model's session and report, and the way back; made by :func:`converted`. Prints as a list."""
+    """A converted model's session, report and ``restore()``; made by :func:`converted`. Prints as a list of layers."""
 
     def __init__(self, model: nn.Layer, session: Session) -> None:
         self._model, self.session = model, session
 
     def report(self) -> Report:
-        """What the last forward kept, by site."""
+        """Returns what the last forward kept, by site."""
         return self.session.report()
 
     def restore(self) -> nn.Layer:
-        """The model with Paddle's own layers again: :func:`restore`."""
+        """Puts Paddle's own layers back: :func:`restore`."""
         return restore(self._model)
 
     def __str__(self) -> str:
@@ -128,7 +129,10 @@ def _bound(model: nn.Layer) -> Iterator[tuple[str, nn.Layer]]:
 
 
 def converted(model: nn.Layer) -> Converted:
-    """What belongs to a converted model: its session, its report, and ``restore()``."""
+    """Returns the session, the report and ``restore()`` of a converted model.
+
+    Raises ValueError if nothing of the model is converted.
+    """
     check_model(model, "converted")
     for _, layer in _bound(model):
         return Converted(model, layer.__dict__["_actzip"].session)
@@ -137,5 +141,5 @@ def converted(model: nn.Layer) -> Converted:
 
 
 def session_of(model: nn.Layer) -> Session:
-    """The session of a converted model: ``converted(model).session``."""
+    """Returns the session of a converted model: ``converted(model).session``."""
     return converted(model).session

@@ -1,4 +1,4 @@
-"""What works of Paddle's part."""
+"""Examines Paddle's part of an installation."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def examine() -> list[Finding]:
 
 
 def verified(**options: Any) -> Verification:
-    """Of a small step."""
+    """Verifies the gradients of a small model."""
     model = paddle.nn.Sequential(paddle.nn.Linear(64, 256), paddle.nn.ReLU(), paddle.nn.Linear(256, 10))
     return verify(model, paddle.randn([512, 64]), **options)

@@ -1,4 +1,4 @@
-"""A stack of hooks over the one pair that Paddle has, and what is refused inside of a scope."""
+"""A stack of saved-tensor hooks, as Paddle allows only one pair, and changes to what Paddle does inside a scope."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from paddle.jit.dy2static.program_translator import ASTStaticFunction
 
 from .. import _paddle_C as _C
 
-#: Pairs that are entered, ours and those of others; Paddle has the last one.
+#: All pairs that are entered, ours and others'. The last one is registered with Paddle.
 _stack: list[tuple[Callable, Callable]] = []
 
 
 def push(pack: Callable, unpack: Callable) -> None:
-    """Paddle allows one pair at a time: the one before waits."""
+    """Registers a pair. Paddle allows one pair at a time, so the one before is suspended."""
     if _stack:
         core.eager.reset_saved_tensors_hooks()
     core.eager.register_saved_tensors_hooks(pack, unpack)
@@ -26,7 +26,7 @@ def push(pack: Callable, unpack: Callable) -> None:
 
 
 def pop() -> None:
-    """The pair before has its turn again. Paddle's own way out would clear that one, too."""
+    """Registers the pair before again, which Paddle's own ``__exit__`` would clear, too."""
     core.eager.reset_saved_tensors_hooks()
     _stack.pop()
     if _stack:
@@ -34,13 +34,13 @@ def pop() -> None:
 
 
 def enter(pack: Callable, unpack: Callable) -> None:
-    """The same for a session's pair, which is for this thread alone."""
+    """Registers a session's pair, which serves this thread alone."""
     push(pack, unpack)
     _C.count_entered(1)
 
 
 def leave() -> None:
-    """A session's pair has had its turn."""
+    """Removes a session's pair."""
     _C.count_entered(-1)
     pop()
 
@@ -51,18 +51,18 @@ def is_entered() -> bool:
 
 
 def saves() -> bool:
-    """Whether a session gets what is saved now: the innermost pair is its own. Others, such as recompute's, expect that
-    the same is saved when a forward runs again outside of the session."""
+    """Whether a session gets what is saved now, since the innermost pair is its own. Inside other hooks, such as
+    recompute's, nothing may change what is saved: the forward runs again later, outside the session."""
     return is_entered() and getattr(_stack[-1][0], "__name__", "") == "actzip_pack"
 
 
 def is_taken() -> bool:
-    """Whether anybody gets what is saved now."""
+    """Whether any hooks get what is saved now."""
     return bool(_stack)
 
 
 def _refuse_static(perform: Callable) -> Callable:
-    """A program that `to_static` has made saves its tensors unseen, uncompressed."""
+    """Refuses programs of `to_static` in a session, since their saved tensors pass no hooks and stay uncompressed."""
     @functools.wraps(perform)
     def call(function: Any, *arguments: Any, **named: Any) -> Any:
         if saves() and paddle.in_dynamic_mode() and paddle.is_grad_enabled():
@@ -75,9 +75,9 @@ def _refuse_static(perform: Callable) -> Callable:
 
 
 def _with_mask(pool: Callable, format: str, dimensions: int) -> Callable:
-    """A pooling function that asks Paddle for the positions of maxima, in sessions: same result, same gradient.
+    """Makes a pooling function save the positions of maxima in sessions, with the same result and gradient.
 
-    Otherwise backward finds a maximum by comparing values, and then all of them have to be kept.
+    Otherwise backward finds a maximum by comparing values, so all of them would have to be kept.
     """
     signature = inspect.signature(pool)
 
@@ -102,7 +102,7 @@ def _with_mask(pool: Callable, format: str, dimensions: int) -> Callable:
 
 @functools.cache
 def install() -> None:
-    """Once, when the first session is made: importing changes nothing in Paddle."""
+    """Installs all this once, when the first session is made. Importing actzip changes nothing in Paddle."""
     hooks = paddle.autograd.saved_tensors_hooks
     hooks.__enter__ = lambda pair: push(pair.pack_hook, pair.unpack_hook)
     hooks.__exit__ = lambda *_: pop()

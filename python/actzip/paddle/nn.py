@@ -1,7 +1,7 @@
-"""Paddle's layers, with what backward needs kept compressed by the layers themselves.
+"""Paddle's layers, which compress by themselves what their backward needs.
 
-Each class is a subclass of Paddle's: same arguments, parameters, state dict. :func:`actzip.paddle.convert` puts them into
-a model; a layer that stands alone has a session of its own.
+Each class is a subclass of Paddle's, with the same arguments, parameters and state dict. :func:`actzip.paddle.convert`
+puts them into a model. A layer used by itself has a session of its own.
 
 >>> import paddle
 >>> import actzip.paddle as actzip
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Binding:
-    """Whom a layer keeps with, and by which name. Copies of a layer share it."""
+    """A layer's session and path. Copies of a layer share it."""
 
     def __init__(self, session: Session, path: str, *, is_alone: bool = False) -> None:
         self.session, self.path = session, path
@@ -55,15 +55,15 @@ class Binding:
 
 
 def _rebound(options: dict[str, Any], path: str) -> Binding:
-    """Pickled, a layer stands alone."""
+    """Unpickles a layer, which then has a session of its own."""
     return Binding(Session(**options), path, is_alone=True)
 
 
 class CompressedLayer:
-    """What all these layers have in common; stands before Paddle's class among the bases."""
+    """What all these layers have in common. It must come before Paddle's class among the bases."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """A scope around one call, unless a scope is there already: a session's, or hooks of others."""
+        """Runs forward in a scope, unless hooks are entered already, of a session or of others."""
         if hooks.is_taken() or not paddle.is_grad_enabled() or not paddle.in_dynamic_mode():
             return super().forward(*inputs, **named)
         with self._binding():
@@ -80,7 +80,7 @@ class CompressedLayer:
 
 
 class Conv1D(CompressedLayer, nn.Conv1D):
-    """:class:`paddle.nn.Conv1D`; keeps its input in few bits, as all convolutions."""
+    """:class:`paddle.nn.Conv1D`; keeps its input in few bits, as all convolutions do."""
 
 
 class Conv2D(CompressedLayer, nn.Conv2D):
@@ -104,7 +104,7 @@ class Conv3DTranspose(CompressedLayer, nn.Conv3DTranspose):
 
 
 class BatchNorm1D(CompressedLayer, nn.BatchNorm1D):
-    """:class:`paddle.nn.BatchNorm1D`; keeps its input in few bits, as all batch norms, and statistics exactly."""
+    """:class:`paddle.nn.BatchNorm1D`; keeps its input in few bits, and statistics exactly, as all batch norms do."""
 
 
 class BatchNorm2D(CompressedLayer, nn.BatchNorm2D):
@@ -116,7 +116,7 @@ class BatchNorm3D(CompressedLayer, nn.BatchNorm3D):
 
 
 class SyncBatchNorm(CompressedLayer, nn.SyncBatchNorm):
-    """:class:`paddle.nn.SyncBatchNorm`, which Paddle runs on a GPU alone."""
+    """:class:`paddle.nn.SyncBatchNorm`, which Paddle runs only on GPUs."""
 
 
 class Linear(CompressedLayer, nn.Linear):
@@ -124,16 +124,16 @@ class Linear(CompressedLayer, nn.Linear):
 
 
 class ReLU(CompressedLayer, nn.ReLU):
-    """:class:`paddle.nn.ReLU`; keeps one bit for each element."""
+    """:class:`paddle.nn.ReLU`; keeps one bit per element."""
 
 
 class Dropout(CompressedLayer, nn.Dropout):
-    """:class:`paddle.nn.Dropout`; keeps one bit for each element."""
+    """:class:`paddle.nn.Dropout`; keeps one bit per element."""
 
 
 class MaxPool2D(CompressedLayer, nn.MaxPool2D):
-    """:class:`paddle.nn.MaxPool2D`; keeps where each maximum lay, in as few bits as its input's plane needs."""
+    """:class:`paddle.nn.MaxPool2D`; keeps the position of each maximum, in as few bits as its input's plane needs."""
 
 
 class AvgPool2D(CompressedLayer, nn.AvgPool2D):
-    """:class:`paddle.nn.AvgPool2D`; keeps nothing but shapes."""
+    """:class:`paddle.nn.AvgPool2D`; keeps only shapes."""

@@ -1,4 +1,4 @@
-"""Sessions for Paddle: the scope around forward, with a model or without."""
+"""Sessions for Paddle: the scope around forward, with or without a model."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from . import hooks
 
 
 def check_model(model: Any, call: str) -> None:
-    """Raises TypeError unless it is a layer."""
+    """Raises TypeError unless the model is a ``paddle.nn.Layer``."""
     if not isinstance(model, paddle.nn.Layer):
         refuse_model(model, call, "paddle.nn.Layer", "actzip.paddle")
 
 
 class Session(BaseSession):
-    """Compresses what backward needs while it is entered: :class:`actzip.Session` for Paddle, with the same options.
+    """Compresses the tensors that Paddle saves for backward while the session is entered.
 
-    No node of Paddle's can be observed or run again: bits by layer (``adapt="layer"``, ``"measured"``, ``bits=2.5``),
-    ``use_gradient`` and ``guard=True`` are refused. docs/paddle.md says what else differs.
+    It is :class:`actzip.Session` for Paddle, with the same options. Nodes of Paddle's graph cannot be observed or run
+    again, so a plan (``adapt="layer"``, ``"measured"``, ``bits=2.5``), ``use_gradient`` and ``guard=True`` are refused.
+    docs/paddle.md says what else differs.
 
     >>> import paddle
     >>> import actzip.paddle as actzip
@@ -51,7 +52,7 @@ class Session(BaseSession):
             raise ValueError(f"actzip.paddle: bits={options['bits']!r} (allowed: a whole number; an average needs bits "
                              "by layer)")
         hooks.install()
-        self._scopes: list[list[Any]] = []  # of those that are entered: hooks on layers, to be removed
+        self._scopes: list[list[Any]] = []  # for each entered scope, the hooks on layers, to be removed later
         self._layer_hooks: dict[str, tuple] = {}
         return _C.Session(**options)
 
@@ -79,13 +80,13 @@ class Session(BaseSession):
             self._raise_fault()
 
     def _raise_fault(self) -> None:
-        """What went wrong while something was saved, where nothing could be raised."""
+        """Raises the error, if any, that occurred while a tensor was saved, where Paddle lets nothing be raised."""
         fault = self._core.take_fault()
         if fault:
             raise RuntimeError(f"{fault}; what was saved there is kept as it is")
 
     def _begin_layers(self) -> None:
-        """Begins a step of layers that compress their own activations, or of a scope."""
+        """Begins a step, of a scope or of layers that compress their own activations."""
         self._prepare()
         self._raise_fault()
         self._core.begin_step()
@@ -96,7 +97,8 @@ class Session(BaseSession):
             hook.remove()
 
     def _look_at_model(self, removable: list[Any]) -> None:
-        """Its parameters, again for each step, since they may have been replaced; and hooks that tell where it is."""
+        """Tells the core the model's parameters, in each step since they may be replaced, and adds hooks to its layers
+        that tell which one is running."""
         model = self._living_model()
         if model is None:
             return
@@ -112,10 +114,10 @@ class Session(BaseSession):
 
 
 def compress(model: paddle.nn.Layer | None = None, **options: Any) -> Session:
-    """A session to enter around forward; takes the options of :class:`Session`.
+    """Returns a session to enter around forward; takes the options of :class:`Session`.
 
-    With a model the same session is given out each time, as long as the options are the same. It is a decorator as
-    well, for a function that runs forward and leaves ``backward()`` to its caller.
+    With a model, each call with the same options returns the same session. It also works as a decorator, for a function
+    that runs forward and leaves ``backward()`` to its caller.
 
     >>> import paddle
     >>> import actzip.paddle as actzip
@@ -134,7 +136,7 @@ _sessions = Sessions(Session)
 
 
 class Attachment:
-    """A model whose every forward with gradients runs in a session; ``remove()`` takes it off again."""
+    """Runs each forward of a model with gradients in a session, until ``remove()``; made by :func:`attach`."""
 
     def __init__(self, model: paddle.nn.Layer, session: Session) -> None:
         self.session, self._model = session, model
@@ -143,21 +145,22 @@ class Attachment:
         model.__dict__["_actzip_attachment"] = self
 
     def __deepcopy__(self, _: dict) -> Attachment:
-        """Copies of the model share the session."""
+        """Returns the attachment itself: copies of the model share it."""
         return self
 
     def remove(self) -> None:
-        """The model is as it was before; what was kept for a pending backward stays valid."""
+        """Detaches the session from the model. A pending backward still works."""
         if self._model.__dict__.pop("_actzip_attachment", None) is not None:
             self._model.__class__ = self._before
 
     def report(self) -> Report:
-        """What the last forward with gradients kept."""
+        """Returns what the last forward with gradients kept."""
         return self.session.report()
 
 
 def _attached(cls: type[paddle.nn.Layer]) -> type[paddle.nn.Layer]:
-    """`cls`, called inside of a session. Hooks would not do: Paddle skips those behind a forward that raises."""
+    """Returns a subclass of `cls` whose calls run in a session. Hooks would not do, since Paddle skips those that run
+    after forward if forward raises."""
     def call(self: paddle.nn.Layer, *inputs: Any, **named: Any) -> Any:
         if not paddle.is_grad_enabled():
             return cls.__call__(self, *inputs, **named)
@@ -169,10 +172,10 @@ def _attached(cls: type[paddle.nn.Layer]) -> type[paddle.nn.Layer]:
 
 
 def attach(model: paddle.nn.Layer, **options: Any) -> Attachment:
-    """Compresses inside each forward of ``model``, with no scope to write; takes the options of :class:`Session`.
+    """Compresses in each forward of ``model``, without a ``with`` statement; takes the options of :class:`Session`.
 
-    What is computed outside the model, a loss for instance, is kept as Paddle keeps it. A forward without gradients is
-    no step of the session.
+    What is computed outside the model, such as a loss, is not compressed. A forward without gradients is no step of the
+    session.
 
     >>> import paddle
     >>> import actzip.paddle as actzip

@@ -1,4 +1,4 @@
-"""Steps that leave no trace."""
+"""Steps after which a model is as before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import paddle
 
 @contextmanager
 def unchanged(model: paddle.nn.Layer) -> Iterator[None]:
-    """Puts gradients, buffers, training flags and random states back, so that every draw starts alike."""
+    """Restores gradients, buffers, training flags and random states after the block. Gradients start as None."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     # Running statistics of batch norms are parameters without a gradient.
     frozen = [parameter for parameter in model.parameters() if parameter.stop_gradient]

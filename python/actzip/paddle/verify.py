@@ -1,4 +1,4 @@
-"""How far are compressed gradients from exact ones, and which site is to blame?"""
+"""How far compressed gradients are from exact ones, and which site causes the error."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from .unchanged import unchanged
 
 
 def verify(model: paddle.nn.Layer, batch: Any, *, draws: int = 4, by_site: bool = True, **options: Any) -> Verification:
-    """Compares the gradients of ``model`` with and without compression, over several draws of the random signs.
+    """Compares the gradients of ``model`` with and without compression, over several seeds of the random signs.
 
-    Gradients, buffers, training flags and random states are afterwards what they were.
+    Afterwards, gradients, buffers, training flags and random states are what they were before.
 
     Args:
-        model: whose parameters are looked at.
-        batch: a function without arguments that runs forward and gives the loss; or the input, or a tuple or mapping of
-            inputs, of ``model``, whose outputs are then squared and averaged.
-        draws: seeds to average over; 2 or more.
-        by_site: also compress each site alone that loses something. That takes twice ``draws`` steps for each of them.
-        options: of :class:`Session`, without ``seed`` and ``only``.
+        model: the model whose gradients are compared.
+        batch: a function without arguments that runs forward and returns the loss. Or the input of ``model``, or a
+            tuple or mapping of inputs; the loss is then the mean square of the outputs.
+        draws: number of seeds to average over; 2 or more.
+        by_site: whether to compress also each lossy site alone, to find its part in the error. This takes twice
+            ``draws`` steps for each such site.
+        options: of :class:`Session`, except ``seed`` and ``only``.
 
     >>> import paddle
     >>> import actzip.paddle as actzip

@@ -1,4 +1,4 @@
-"""ActNN's names on actzip: ``set_optimization_level``, ``QModule``, its layers, and what its scripts import.
+"""ActNN's names on actzip: ``set_optimization_level``, ``QModule``, the layers, and whatever else scripts import.
 
 >>> import torch
 >>> from actzip.compat import actnn

@@ -1,4 +1,4 @@
-"""ActNN's loader: gives the indices of the samples in front of each batch, for ``QScheme.batch``."""
+"""ActNN's loader, which yields the indices of the samples before each batch, for ``QScheme.batch``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DataLoader", "default_collate", "get_worker_info"]
 
 
 class _AsList:
-    """Indices as a list. A class: workers that are spawned pickle it."""
+    """Turns the indices into a list. It is a class, so that spawned workers can unpickle it."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
@@ -24,7 +24,7 @@ class _AsList:
 
 
 class DataLoader(data.DataLoader):
-    """:class:`actzip.data.DataLoader`, whose indices are a list: programs copy and join them."""
+    """:class:`actzip.data.DataLoader` with indices as a list, since programs copy and join them."""
 
     def __init__(self, dataset: Dataset, *arguments: Any, **options: Any) -> None:
         super().__init__(dataset, *arguments, **options)

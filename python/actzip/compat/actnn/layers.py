@@ -1,4 +1,4 @@
-"""ActNN's layers: actzip's, with a ``group=`` that says which entry of ``activation_compression_bits`` is theirs."""
+"""ActNN's layers: those of actzip, with a ``group=`` that selects an entry of ``activation_compression_bits``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .qscheme import QScheme
 
 
 class _Plain(Layer):
-    """A layer that keeps a bit, an index or a shape."""
+    """A layer that keeps no values, but bits, indices or a shape."""
 
     library = LIBRARY
 
 
 class _Grouped(_Plain):
-    """A layer with values to keep."""
+    """A layer that keeps values."""
 
     _scheme: QScheme | None = None
 
@@ -31,7 +31,7 @@ class _Grouped(_Plain):
 
     @property
     def scheme(self) -> QScheme | None:
-        """What ActNN's programs read about the layer's bits; None while they are fixed for such layers."""
+        """Tells ActNN's programs the bits of the layer; None while the configuration fixes them."""
         if not self._adapts():
             return None
         if self._scheme is None:
@@ -84,7 +84,7 @@ class QConvTranspose3d(_Grouped, base.ConvTranspose3d):
 
 
 class QLinear(_Grouped, base.Linear):
-    """Its sizes may also be called ``input_features`` and ``output_features``, as ActNN calls them."""
+    """Its sizes may also be given as ``input_features`` and ``output_features``, as in ActNN."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         names = {"input_features": "in_features", "output_features": "out_features"}

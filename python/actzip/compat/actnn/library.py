@@ -1,4 +1,4 @@
-"""Steps by ActNN's configuration."""
+"""Steps according to ActNN's configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..roots import Library
 from .conf import config, session_options
 from .qscheme import QScheme
 
-#: Fields that a session need not know.
+#: Fields that do not affect a session.
 _READ_LATER = ("training", "cudnn_benchmark_conv2d", "empty_cache_threshold", "debug_memory_model", "debug_speed")
 
 

@@ -11,15 +11,15 @@ from .layers import LAYERS, NORMS
 
 
 class QModule(ConvertedModel):
-    """The same model, of ActNN's layers; ``train()`` and ``eval()`` set ``config.training``."""
+    """Wraps a model and gives it ActNN's layers. ``train()`` and ``eval()`` set ``config.training``."""
 
     @staticmethod
     def convert_layers(model: nn.Module) -> None:
-        """In place, by ``config``: batch norms stay torch's unless ``enable_quantized_bn``."""
+        """Converts in place. Batch norms are converted only with ``config.enable_quantized_bn``."""
         layers = {torchs(layer): layer for layer in LAYERS if config.enable_quantized_bn or layer not in NORMS}
         convert_layers(model, layers, "actnn.QModule")
         for module in model.modules():
-            getattr(module, "scheme", None)  # ActNN lists the schemes of all layers from here on
+            getattr(module, "scheme", None)  # creates it, since QScheme.layers must list all layers from now on
 
     def train(self, mode: bool = True) -> QModule:
         config.training = mode

@@ -1,4 +1,4 @@
-"""ActNN's operators as functions: what each needs for backward is kept as ``config`` says."""
+"""ActNN's operators as functions, which compress according to ``config``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _layers: dict[Hashable, _C.Layer] = {}
 
 
 def _layer() -> _C.Layer:
-    """Inside of a model's forward, one that keeps with its step; otherwise one for the configuration of now."""
+    """Returns a layer that belongs to the current step, or outside of one to a session of the current configuration."""
     if is_in_step():
         return _C.Layer("", None, derive=False, pipeline_threshold=LIBRARY.pipeline_threshold())
     key = LIBRARY.key()
@@ -35,7 +35,7 @@ def _layer() -> _C.Layer:
 
 
 class _Operator:
-    """Called by ``apply``, as functions of autograd are."""
+    """Is called by ``apply``, like an autograd function."""
 
     def __init__(self, run: Callable[..., torch.Tensor]) -> None:
         self.apply = run
@@ -87,4 +87,4 @@ def _batch_norm(input: torch.Tensor, running_mean: torch.Tensor | None, running_
 conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
 conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transposed, (1, 2, 3))
 linear, batch_norm = _Operator(_linear), _Operator(_batch_norm)
-adaptive_avg_pool2d = _Operator(F.adaptive_avg_pool2d)  # keeps a shape in torch, too
+adaptive_avg_pool2d = _Operator(F.adaptive_avg_pool2d)  # torch's own keeps only a shape

@@ -1,4 +1,4 @@
-"""ActNN has a scheme of its own for batch norms. Here their bits come from the same plan as all others."""
+"""ActNN's scheme for batch norms. In actzip, their bits come from the same plan as all others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .qscheme import QScheme
 
 
 class QBNScheme(QScheme):
-    """Reads and serves as :class:`QScheme`; its ``layers`` are the batch norms."""
+    """Like :class:`QScheme`, but its ``layers`` are the batch norms."""
 
     def __init__(self, group: int = 0, layer: torch.nn.Module | None = None) -> None:
         super().__init__(layer, group)
-        #: Of the layer before, whose bits a batch norm takes over in ActNN.
+        #: The scheme of the layer before. In ActNN the batch norm takes over its bits.
         self.prev_linear = QScheme.layers[-1] if QScheme.layers else None

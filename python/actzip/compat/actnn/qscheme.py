@@ -1,4 +1,4 @@
-"""What ActNN's programs set about samples, and what they read of a layer: how many bits it has."""
+"""The class on which ActNN's programs set samples, and whose objects tell the bits of layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .conf import bits_of, config
 
 
 class _Kind(type):
-    """Reads as ActNN's class attributes do, and keeps no layer alive."""
+    """Provides ActNN's class attributes, without keeping layers alive."""
 
     def __init__(cls, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -21,7 +21,7 @@ class _Kind(type):
 
     @property
     def layers(cls) -> list[QScheme]:
-        """Those of all layers that are still there, as they were made."""
+        """The schemes of all layers that still exist, in the order of their creation."""
         return [scheme for scheme in (reference() for reference in cls._living) if scheme is not None]
 
     @property
@@ -30,20 +30,20 @@ class _Kind(type):
 
     @property
     def prev_layer(cls) -> QScheme | None:
-        """Of the layer whose forward ran last."""
+        """The scheme of the layer whose forward ran last."""
         return cls._previous and cls._previous()
 
 
 class QScheme(metaclass=_Kind):
-    """Set on the class, for all layers; an object is a layer's own, ``layer.scheme``, and is read.
+    """Programs set attributes of the class, for all layers, and read those of an object, ``layer.scheme``.
 
-    With ``config.use_gradient`` samples get bits by the gradients that they had when they were last seen;
-    ``num_samples`` is the size of the training set, and ``batch`` the indices of the samples in the coming step.
+    With ``config.use_gradient``, samples get bits according to their gradients when they were last seen.
+    ``num_samples`` is the size of the training set, and ``batch`` holds the indices of the samples in the coming step.
     """
 
     num_samples = 1
     batch: Any = None
-    update_scale = True  #: statistics of samples learn from each step
+    update_scale = True  #: whether each step updates the statistics of its samples
 
     def __init__(self, layer: torch.nn.Module | None = None, group: int = 0, num_locations: int = 1,
                  depthwise_groups: int = 1) -> None:
@@ -61,17 +61,17 @@ class QScheme(metaclass=_Kind):
 
     @property
     def bits(self) -> float:
-        """That the layer had on average in its last step; until then, what ``config`` says."""
+        """The average bits of the layer in its last step; before that, the bits that ``config`` gives it."""
         found = _bits_in_report(self.layer)
         return bits_of(self.group) if found is None else found
 
     @property
     def scales(self) -> torch.Tensor:
-        """What steps have told about the gradients of samples, by index; 0 where nothing is known.
+        """What is known of the gradients of samples, by index; 0 for those that are unknown.
 
-        Here it is the same for all layers. Steps in which nothing is compressed tell nothing.
+        In actzip it is the same for all layers. Steps in which nothing is compressed contribute nothing.
         """
-        from ..roots import roots  # which needs this class
+        from ..roots import roots  # here, because the import would be circular
 
         sessions = [session for root in roots() if self.layer is None or root.has(self.layer)
                     for session in reversed(root.sessions())]
@@ -82,19 +82,19 @@ class QScheme(metaclass=_Kind):
         return factors.clamp(min=0).cpu()
 
     def _runs(self) -> None:
-        """The layer's forward begins."""
+        """Runs when the layer's forward begins."""
         type(self)._previous = weakref.ref(self)
 
     def __deepcopy__(self, _: dict) -> None:
-        return None  # a copy of the layer makes its own
+        return None  # a copy of the layer creates its own
 
     def __reduce__(self) -> tuple:
         return type(None), ()
 
     @staticmethod
     def allocate_perlayer() -> None:
-        """Plans the bits of all layers anew, now, by what is known of them. Steps do that by themselves."""
-        from ..roots import roots  # which needs this class
+        """Makes a new plan for all layers from what is known. Steps also do that by themselves."""
+        from ..roots import roots  # here, because the import would be circular
 
         for session in (root.session for root in roots()):
             if session._core.adapts():

@@ -1,4 +1,4 @@
-"""The names of ActNN-PaddlePaddle on actzip: ``set_optimization_level``, ``QModule``, its layers, and what scripts import.
+"""ActNN-PaddlePaddle's names on actzip: ``set_optimization_level``, ``QModule``, layers, and whatever scripts import.
 
 >>> import paddle
 >>> from actzip.compat import actnn_paddle as actnn
@@ -38,7 +38,7 @@ from .module import QModule, session_of
 from .qscheme import QBNScheme, QScheme
 from .utils import compute_tensor_bytes, exp_recorder, get_memory_usage
 
-# As the library's document has them.
+# Names from the library's documentation.
 qconv1d, qconv2d, qconv3d = QConv1d, QConv2d, QConv3d
 qconv_transpose1d, qconv_transpose2d, qconv_transpose3d = QConvTranspose1d, QConvTranspose2d, QConvTranspose3d
 qbatch_norm1d, qbatch_norm2d, qbatch_norm3d, qsync_batch_norm = QBatchNorm1d, QBatchNorm2d, QBatchNorm3d, QSyncBatchNorm

@@ -1,4 +1,4 @@
-"""The port's configuration and levels: those of ActNN."""
+"""The port's configuration and levels, which are those of ActNN."""
 
 from ..actnn_config import ActNNConfig
 

@@ -1,4 +1,4 @@
-"""The port's loader: gives the indices of the samples in front of each batch, for ``QScheme.batch``."""
+"""The port's loader, which yields the indices of the samples before each batch, for ``QScheme.batch``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Indexed(Dataset):
 
 
 class _Collate:
-    """Indices as one array, items as the user collates them. A class: workers pickle it."""
+    """Makes one array of the indices, and collates items as the user wants. A class, since workers unpickle it."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
         self._collate = collate
@@ -41,7 +41,7 @@ class _Collate:
 
 
 class DataLoader(_DataLoader):
-    """Paddle's loader, with all its arguments; yields ``(indices, batch)`` in the place of ``batch``."""
+    """Paddle's loader, with the same arguments, but it yields ``(indices, batch)`` instead of ``batch``."""
 
     def __init__(self, dataset: Dataset, *arguments: Any, collate_fn: Callable[[list[Any]], Any] | None = None,
                  **options: Any) -> None:

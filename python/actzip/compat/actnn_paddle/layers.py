@@ -1,4 +1,4 @@
-"""The port's layers: actzip's, with a ``group=`` that says which entry of ``activation_compression_bits`` is theirs."""
+"""The port's layers: those of actzip, with a ``group=`` that selects an entry of ``activation_compression_bits``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...paddle import nn as base
 from .conf import config
 from .sessions import ConfiguredSession, SessionsByConfig
 
-#: Arguments that torch's layers have under another name, as the port's document promises.
+#: torch's names of arguments, which the port's documentation promises to accept.
 _TORCHS = {"bias": "bias_attr", "eps": "epsilon", "input_features": "in_features", "output_features": "out_features"}
 
 
 def paddles(layer: type) -> type:
-    """The layer of Paddle's that one of these stands for."""
+    """Returns Paddle's layer that one of these replaces."""
     return next(cls for cls in layer.__mro__ if cls.__module__.startswith("paddle.nn."))
 
 
 class _Layer:
-    """Stands before actzip's layer among the bases. Its last argument is ``group``, after those of Paddle's layer."""
+    """The base of these layers, before actzip's layer. Its last argument is ``group``, after those of Paddle's."""
 
     group = 0
 
@@ -39,7 +39,7 @@ class _Layer:
         return (super() if config.training else paddles_own).forward(*inputs, **named)
 
     def _binding(self) -> base.Binding:
-        """Outside of a QModule the layer stands alone, with a session by the configuration of now."""
+        """Returns the binding. Outside a QModule, the layer has a session of its own for the current configuration."""
         bound = self.__dict__.get("_actzip")
         if bound is not None:
             return bound

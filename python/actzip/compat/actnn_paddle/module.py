@@ -14,7 +14,7 @@ from .sessions import ConfiguredSession, SessionsByConfig
 
 
 class QModule(paddle.nn.Layer):
-    """The same model, of the port's layers: weights stay. ``train()`` and ``eval()`` set ``config.training``."""
+    """Wraps a model and gives it the port's layers. ``train()`` and ``eval()`` set ``config.training``."""
 
     def __init__(self, model: paddle.nn.Layer) -> None:
         super().__init__()
@@ -24,12 +24,12 @@ class QModule(paddle.nn.Layer):
 
     @staticmethod
     def convert_layers(model: paddle.nn.Layer) -> None:
-        """In place, by ``config``: batch norms stay Paddle's unless ``enable_quantized_bn``."""
+        """Converts in place. Batch norms are converted only with ``config.enable_quantized_bn``."""
         change_classes(model, {paddles(layer): layer for layer in LAYERS
                                if config.enable_quantized_bn or layer not in NORMS})
 
     def session(self) -> ConfiguredSession:
-        """That keeps for the layers by the configuration of now."""
+        """Returns the session for the current configuration, and gives it to the layers."""
         groups = {path: getattr(layer, "group", 0) for path, layer in self.model.named_sublayers()}
         session = self._sessions.now(functools.partial(ConfiguredSession, self.model), groups)
         if session is not self._bound:
@@ -51,7 +51,7 @@ class QModule(paddle.nn.Layer):
         super().eval()
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
-        """With the names of the model alone."""
+        """Returns the state with the names of the model, without the wrapper."""
         return self.model.state_dict(*args, **options)
 
     def set_state_dict(self, *args: Any, **options: Any) -> Any:
@@ -61,5 +61,5 @@ class QModule(paddle.nn.Layer):
 
 
 def session_of(model: QModule) -> ConfiguredSession:
-    """Of a QModule: its ``report()`` shows what the last step kept."""
+    """Returns the session of a QModule. Its ``report()`` shows what the last step kept."""
     return model.session()

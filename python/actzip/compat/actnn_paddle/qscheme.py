@@ -1,4 +1,4 @@
-"""What the port's programs set about samples."""
+"""The class on which the port's programs set samples."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 
 class QScheme:
-    """Set on the class. Bits of samples go by their size here: no gradient of theirs is known, and the first step with
-    ``config.use_gradient`` says so."""
+    """Programs set attributes of the class. They have no effect: bits of samples follow their size, as their gradients
+    are not known on Paddle. The first step with ``config.use_gradient`` warns."""
 
     num_samples = 1
     batch: Any = None
@@ -15,8 +15,8 @@ class QScheme:
 
     @staticmethod
     def allocate_perlayer() -> None:
-        """Nothing: Paddle has no bits by layer."""
+        """Does nothing: on Paddle there is no plan."""
 
 
 class QBNScheme(QScheme):
-    """For batch norms there is no other scheme."""
+    """The scheme of batch norms, which is the same."""

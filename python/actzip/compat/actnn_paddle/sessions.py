@@ -1,4 +1,4 @@
-"""Sessions by the port's configuration."""
+"""Sessions for the port's configuration."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ...paddle import Session
 from .conf import config
 from .qscheme import QScheme
 
-#: Fields that a session need not know.
+#: Fields that do not affect a session.
 _READ_LATER = ("training", "cudnn_benchmark_conv2d", "empty_cache_threshold", "pipeline_threshold", "debug_memory_model",
                "debug_speed", "use_gradient")
-#: Configurations whose sessions are remembered: programs go back and forth between a few, to compare them.
+#: For how many configurations sessions are kept. Programs switch between a few, to compare them.
 _REMEMBERED = 4
 
 
 class ConfiguredSession(Session):
-    """Its rules are the configuration's, which need not meet anything."""
+    """A session whose rules come from the configuration, so it does not warn if they match nothing."""
 
     _looks_back = False
 
 
 class SessionsByConfig:
-    """One for each configuration: a program that goes back to one goes back to what was learned with it."""
+    """One session for each configuration. Returning to a configuration returns to what its session has learned."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, Session] = OrderedDict()
 
     def __deepcopy__(self, _: dict) -> SessionsByConfig:
-        """A copied layer makes its own."""
+        """A copied layer has its own sessions."""
         return SessionsByConfig()
 
     def now(self, make: Callable[..., Session], groups: Mapping[str, int]) -> Session:

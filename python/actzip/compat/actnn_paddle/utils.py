@@ -1,4 +1,4 @@
-"""What the port's benchmarks measure with."""
+"""Functions with which the port's benchmarks measure memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["GlobalExpRecorder", "compute_tensor_bytes", "empty_cache", "exp_reco
 
 
 def get_memory_usage(print_info: bool = False) -> int:
-    """Bytes that tensors hold: on the GPU where Paddle has one, else on the host, by Paddle's own allocator."""
+    """Returns the bytes that tensors hold, as Paddle's allocator counts them: on the GPU if any, otherwise the host."""
     if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count():
         allocated = paddle.device.cuda.memory_allocated()
     else:
@@ -25,7 +25,7 @@ def get_memory_usage(print_info: bool = False) -> int:
 
 
 def compute_tensor_bytes(tensors: paddle.Tensor | Iterable[Any]) -> int:
-    """Of the elements of one tensor, or of all tensors in a list; what is no tensor counts nothing.
+    """Returns the bytes of one tensor's elements, or of all tensors in a list. Anything else counts nothing.
 
     >>> compute_tensor_bytes([paddle.zeros([3], "float16"), paddle.zeros([5], "uint8"), None])
     11
@@ -38,11 +38,11 @@ def compute_tensor_bytes(tensors: paddle.Tensor | Iterable[Any]) -> int:
 
 
 def empty_cache(ratio: float | None) -> None:
-    """Gives cached memory back to the GPU, if there is one. None: never."""
+    """Gives cached memory back to the GPU, if there is one. None or 0: never."""
     if ratio and paddle.device.is_compiled_with_cuda():
         paddle.device.cuda.empty_cache()
 
 
 def swap_to_cpu(tensor: paddle.Tensor) -> paddle.Tensor:
-    """A copy in host memory."""
+    """Returns a copy in host memory."""
     return paddle.to_tensor(tensor, place=paddle.CPUPlace())

@@ -1,4 +1,4 @@
-"""DIVISION's names on actzip: its conversion, its layers, and what its trainers import from its folder ``fdmp``.
+"""DIVISION's names on actzip: its conversion, its layers, and what trainers import from its folder ``fdmp``.
 
 >>> import torch
 >>> from actzip.compat import fdmp

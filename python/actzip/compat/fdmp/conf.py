@@ -46,14 +46,14 @@ class QuantizationConfig(Config):
 
 config = QuantizationConfig()
 
-#: Options of the trainers and the fields that they set.
+#: Options of the trainers, with the fields that they set.
 _OPTIONS = {"lfc_block": "lfc_block", "hfc_bit_num": "hfc_bit_num", "amp": "half_precision", "non_quant": "non_quant",
             "simulate": "simulate", "group_size": "group_size", "rm_lfc": "rm_lfc", "rm_hfc": "rm_hfc",
             "debug_fd_memory": "debug_fd_memory", "num_classes": "num_classes"}
 
 
 def config_init(args: Any) -> None:
-    """Takes over what a trainer was called with; options that it does not have stay as they are."""
+    """Sets the fields from a trainer's arguments. Fields without an argument stay as they are."""
     for option, field in _OPTIONS.items():
         if getattr(args, option, None) is not None:
             setattr(config, field, getattr(args, option))
@@ -62,7 +62,7 @@ def config_init(args: Any) -> None:
 
 
 def session_options() -> dict[str, Any]:
-    """For :class:`actzip.Session`."""
+    """Returns options for :class:`actzip.Session`."""
     if not config.compress_activation or config.non_quant:
         return {"preset": "exact"}
     norms = {} if config.compress_bn_input else {"use:batch_norm_input": "none"}

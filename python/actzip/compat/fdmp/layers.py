@@ -1,4 +1,4 @@
-"""DIVISION's layers: actzip's, whose maps are kept in two parts, averages of blocks and few bits for the rest."""
+"""DIVISION's layers: those of actzip, which keep maps in two parts: averages of blocks, and few bits for the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..layer import Layer
 from ..memory import empty_cache
 from .conf import config, session_options
 
-#: Fields that a session need not know.
+#: Fields that do not affect a session.
 _READ_LATER = ("train", "cudnn_benchmark_conv2d", "empty_cache_threshold", "debug_memory_model", "debug_speed",
                "half_precision", "num_classes")
 
@@ -100,7 +100,7 @@ class QAvgPool2d(_Layer, base.AvgPool2d):
     pass
 
 
-#: By the layer of torch's: what a whole model gets. Linear layers and average pools stay torch's, as there.
+#: The layers that a model gets in place of torch's. Linear layers and average pools remain torch's, as in DIVISION.
 CONVERTED = {
     torch.nn.Conv1d: FDMP_Conv1d, torch.nn.Conv2d: FDMP_Conv2d, torch.nn.Conv3d: FDMP_Conv3d,
     torch.nn.ConvTranspose1d: FDMP_ConvTranspose1d, torch.nn.ConvTranspose2d: FDMP_ConvTranspose2d,

@@ -10,7 +10,7 @@ from .layers import CONVERTED, NORMS
 
 
 class FDMP_Module(ConvertedModel):  # noqa: N801  (DIVISION's name)
-    """The same model, of DIVISION's layers, and shown; ``train()`` and ``eval()`` set ``config.train``."""
+    """Wraps a model, gives it DIVISION's layers and prints it. ``train()`` and ``eval()`` set ``config.train``."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -18,7 +18,7 @@ class FDMP_Module(ConvertedModel):  # noqa: N801  (DIVISION's name)
 
     @staticmethod
     def convert_layers(model: nn.Module) -> None:
-        """In place, by ``config``: batch norms stay torch's unless ``compress_bn_input``."""
+        """Converts in place. Batch norms are converted only with ``config.compress_bn_input``."""
         convert_layers(model, CONVERTED | (NORMS if config.compress_bn_input else {}), "FDMP_Module")
 
     def train(self, mode: bool = True) -> FDMP_Module:

@@ -1,4 +1,4 @@
-"""GACT's names on actzip: ``set_optimization_level``, ``Controller`` and what its scripts import.
+"""GACT's names on actzip: ``set_optimization_level``, ``Controller`` and whatever else scripts import.
 
 >>> from actzip.compat import gact
 >>> gact.set_optimization_level("L2.2")

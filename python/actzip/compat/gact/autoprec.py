@@ -1,4 +1,4 @@
-"""What GACT's programs read about bits that are planned."""
+"""The object from which GACT's programs read planned bits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class AutoPrecision:
-    """Of a controller: bits, sensitivities and sizes of what the last step kept in few bits, by site."""
+    """Bits, sensitivities and sizes, by site, of what a controller's last step kept in few bits."""
 
     def __init__(self, controller: Controller) -> None:
-        self._reference = weakref.ref(controller)  # which owns this
+        self._reference = weakref.ref(controller)  # weak, as the controller owns this object
         self.avg_bits, self.max_bits = conf.config.bit, conf.config.max_bit
         self.adapt_interval = conf.config.adapt_interval
 
@@ -38,14 +38,15 @@ class AutoPrecision:
 
     @property
     def C(self) -> dict[str, float]:  # noqa: N802  (GACT's name)
-        """Variance of the gradient for a relative squared error of 1, of those that have been measured."""
+        """Sensitivities of the sites for which they are known: the variance of the gradient for a relative squared
+        error of 1."""
         return {site.site: site.sensitivity for site in self._sites() if site.sensitivity is not None}
 
     @property
     def dims(self) -> dict[str, int]:
-        """Elements."""
+        """Numbers of elements."""
         return {site.site: math.prod(site.shape) for site in self._sites()}
 
     def refresh_bits(self) -> None:
-        """Plans anew by what is known; ``Controller.iterate`` does so when it has measured."""
+        """Makes a new plan from what is known. ``Controller.iterate`` also does that when it has measured."""
         self._controller.session._core.learn([])

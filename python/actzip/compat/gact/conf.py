@@ -29,7 +29,7 @@ FIELDS = {
     "prefetch": Field(False, is_flag, "True, False", gone="what swap has moved always comes back ahead of its use"),
 }
 
-#: What a level sets, and nothing else; and the level whose work it does, with bits or a host part of its own.
+#: The fields that each level sets. It sets no others.
 _LEVELS: dict[str, dict[str, Any]] = {
     "L0": {"compress_activation": False},
     "L1": {"auto_prec": False, "bit": 4},
@@ -42,25 +42,26 @@ _LEVELS: dict[str, dict[str, Any]] = {
     "swap": {"compress_activation": False, "swap": True},
     "L4bit-swap": {"auto_prec": False, "bit": 4, "swap": True, "prefetch": True},
 }
+#: Levels that are another one with other bits.
 _KINDS = {"L1.1": "L1", "L1.2": "L1", "L2.1": "L2", "L2.2": "L2"}
 
 config = Config("gact", FIELDS)
 
 
 def set_optimization_level(level: str) -> None:
-    """Sets the fields of a level; those that another level has set, and nobody since, are put back."""
+    """Sets the fields of a level. Fields that the level before has set are reset, unless they were changed since."""
     if level not in _LEVELS:
         raise ValueError(f"gact level {level!r} (allowed: {', '.join(_LEVELS)})")
     config.set_level(level, _LEVELS[level])
 
 
 def set_adapt_interval(interval: int) -> None:
-    """Iterations from one adaptation to the next."""
+    """Sets the number of iterations from one adaptation to the next."""
     config.adapt_interval = interval
 
 
 def preset() -> str:
-    """The level that the fields amount to, as a preset of actzip."""
+    """Returns the level that matches the fields, as a preset of actzip."""
     kind = _level_of_fields()
     return f"gact:{config.level if _KINDS.get(config.level, config.level) == kind else kind}"
 
@@ -74,7 +75,7 @@ def _level_of_fields() -> str:
 
 
 def session_options() -> dict[str, Any]:
-    """For :class:`actzip.Session`."""
+    """Returns options for :class:`actzip.Session`."""
     options: dict[str, Any] = {"preset": preset()}
     if not LEVELS[options["preset"]].bits:
         return options

@@ -1,4 +1,4 @@
-"""GACT's controller: hooks for everything that autograd saves on this thread, and adaptation between two steps."""
+"""GACT's controller: hooks for everything that autograd saves on this thread, and adaptation between steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 class _BeforeForward:
-    """A hook of a model's that keeps no controller alive. Copies of the model share it; pickled, it does nothing."""
+    """A model's hook, which does not keep the controller alive. Copies of the model share it; unpickled, it does
+    nothing."""
 
     def __init__(self, controller: Controller | None = None) -> None:
         self._controller = None if controller is None else weakref.ref(controller)
@@ -41,11 +42,10 @@ class _BeforeForward:
 
 
 class Controller:
-    """Compresses what autograd saves from ``install_hook()`` to ``uninstall_hook()``, by ``gact.config``.
+    """Compresses what autograd saves from ``install_hook()`` to ``uninstall_hook()``, according to ``gact.config``.
 
-    A step begins with each forward of the model that is to be differentiated. The configuration is read when hooks are
-    installed, and before each step; if it is the same again, what the session has learned stays. A controller that
-    nobody needs any more takes its hooks along.
+    Each forward of the model with gradients begins a step. The configuration is read when hooks are installed, and
+    before each step; if it has changed, a new session begins. A controller removes its hooks when it is destroyed.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -61,7 +61,7 @@ class Controller:
         self._forward = model.register_forward_pre_hook(_BeforeForward(self), prepend=True)
 
     def __del__(self) -> None:
-        if hasattr(self, "_forward"):  # unless it was never made
+        if hasattr(self, "_forward"):  # __init__ may have failed before
             self._forward.remove()
             self._end_step()
             self._take_hooks()
@@ -74,18 +74,18 @@ class Controller:
         self._put_hooks()
 
     def uninstall_hook(self) -> None:
-        """What was kept for a backward that is still to come stays valid."""
+        """Removes the hooks. A pending backward still works."""
         self._end_step()
         if self._has_hooks and not self._take_hooks():
             raise RuntimeError("gact: uninstall_hook while hooks that were installed later are there (allowed: to take "
                                "hooks away in the order opposite to that in which they came, on the same thread)")
 
     def iterate(self, closure: Callable[[], Any] | None = None) -> None:
-        """Called once for each step of training.
+        """Must be called once for each step of training.
 
         If hooks are installed and nothing was packed since the last call, `closure` is the step, and is run. Otherwise
-        the script made its step by itself, and `closure` is run only to adapt: then gradients, statistics, random
-        states, parameters, optimizer and scheduler are afterwards as they were, although it may step them.
+        the script has run its step itself, and `closure` is run only to adapt: steps of an optimizer or a scheduler in
+        it are not taken, and gradients, statistics and random states are restored afterwards.
         """
         self.iter += 1
         if closure is not None and self._has_hooks and self.session._core.saves() == self._seen_saves:
@@ -98,19 +98,19 @@ class Controller:
             self._log()
 
     def quantize(self, tensor: torch.Tensor) -> Any:
-        """A pack hook."""
-        if not self._is_listening:  # operators are known from the next one on
+        """Serves as a pack hook."""
+        if not self._is_listening:  # from now on, the session knows which operator runs
             self._read_config()
             self.quantizer.tell(self.session)
             self._next_step()
         return self.session._pack(tensor)
 
     def dequantize(self, packed: Any) -> torch.Tensor:
-        """An unpack hook for what ``quantize`` gave."""
+        """Serves as the unpack hook for the results of ``quantize``."""
         return self.session._unpack(packed)
 
     def report(self) -> Report:
-        """What the last step kept."""
+        """Returns what the last step kept."""
         return self.session.report()
 
     def _is_time_to_adapt(self) -> bool:
@@ -150,7 +150,7 @@ class Controller:
         self._has_hooks = True
 
     def _take_hooks(self) -> bool:
-        """Whether they were there, the latest of this thread: others are not ours to take."""
+        """Removes the hooks if they are the latest ones of this thread. Returns whether it did."""
         top = _top_hooks(True) if self._has_hooks else None
         if top is None or top[0] is not self.session._pack:
             return False

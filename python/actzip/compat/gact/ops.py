@@ -1,4 +1,4 @@
-"""GACT's quantisation as single calls: a tensor becomes codes, and codes become a tensor."""
+"""GACT's quantisation of single tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _BITS = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)
 
 
 def _pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Code i takes bits i * `bits` to (i + 1) * `bits` of the bytes: eight codes, so many bytes.
+    """Packs codes: code i occupies bits i * `bits` to (i + 1) * `bits` of the bytes. Eight codes take `bits` bytes.
 
     >>> _pack(torch.tensor([1, 2, 3, 0, 0, 0, 0, 1]), 2).tolist()
     [57, 64]
     """
     eights = F.pad(codes.reshape(-1), (0, -codes.numel() % 8)).reshape(-1, 8)
-    halves = [sum(eights[:, i + j].long() << (bits * j) for j in range(4)) for i in (0, 4)]  # of 64 bits at most
-    if bits % 2:  # then the second half begins inside of a byte
+    halves = [sum(eights[:, i + j].long() << (bits * j) for j in range(4)) for i in (0, 4)]  # at most 64 bits each
+    if bits % 2:  # then the second half begins inside a byte
         word = halves[0] | halves[1] << (4 * bits)
         parts = [word >> (8 * i) for i in range(bits)]
     else:
@@ -30,7 +30,7 @@ def _pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _unpack(data: torch.Tensor, bits: int, count: int) -> torch.Tensor:
-    """`count` codes.
+    """Unpacks `count` codes.
 
     >>> _unpack(_pack(torch.arange(20) % 8, 3), 3, 20).tolist() == (torch.arange(20) % 8).tolist()
     True
@@ -46,10 +46,10 @@ def _unpack(data: torch.Tensor, bits: int, count: int) -> torch.Tensor:
 
 
 def op_quantize(input: torch.Tensor, q_bit: int, seed: int = 0) -> list:
-    """Codes, their bits, and the step and the least value of each group, of ``config.group_size``.
+    """Returns codes, their bits, and step and least value of each group of ``config.group_size``.
 
-    Rounded at random: the same seed rounds alike, and torch's generators are not touched. With 32 bits the elements
-    themselves are kept, and the step is the distance from the least to the greatest of a group.
+    Rounds stochastically, with the given seed; torch's generators are not affected. With 32 bits, the elements
+    themselves are kept, and the step is the range of the group.
 
     >>> codes, bits, step, least = op_quantize(torch.randn(64, 64), 4)
     >>> codes.numel(), step.shape
@@ -72,7 +72,7 @@ def op_quantize(input: torch.Tensor, q_bit: int, seed: int = 0) -> list:
 
 
 def op_dequantize(input: Sequence, input_shape: Sequence[int]) -> torch.Tensor:
-    """What `op_quantize` was given, up to its rounding."""
+    """Restores the tensor that `op_quantize` was given, up to its rounding."""
     codes, q_bit, step, least = input
     if q_bit != 32:
         values = _unpack(codes, q_bit, least.numel() * config.group_size).reshape(least.numel(), -1)
@@ -81,7 +81,7 @@ def op_dequantize(input: Sequence, input_shape: Sequence[int]) -> torch.Tensor:
 
 
 def op_quantize_mask(input: torch.Tensor) -> list:
-    """One bit for each element, 0 or not; and the shape.
+    """Returns one bit per element, which says whether it is not 0, and the shape.
 
     >>> mask = torch.tensor([0, 1, 1, 0], dtype=torch.uint8).repeat(256)
     >>> quantized = op_quantize_mask(mask)
@@ -98,5 +98,5 @@ def op_dequantize_mask(input: Sequence) -> torch.Tensor:
 
 def self_atten(dropout_p: float, query_layer: torch.Tensor, key_layer: torch.Tensor, value_layer: torch.Tensor,
                q_chunk_size: int, k_chunk_size: int, use_checkpoint: bool = True) -> torch.Tensor:
-    """Attention that never holds all weights at once: torch's own, which chooses its chunks itself."""
+    """Attention that never holds all weights at once. It is torch's own, which chooses the chunks itself."""
     return F.scaled_dot_product_attention(query_layer, key_layer, value_layer, dropout_p=dropout_p)

@@ -1,4 +1,4 @@
-"""The part of GACT's controller that is told which tensors are no activations."""
+"""The part of GACT's controller that knows which tensors are no activations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...session import Session
 
 
 class Quantizer:
-    """Told by a script before it trains; the model's own parameters are known anyway."""
+    """Scripts name such tensors before they train. The model's own parameters are known anyway."""
 
     def __init__(self) -> None:
         self._tensors: list[torch.Tensor] = []
 
     def filter_tensors(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """These are kept as they are, wherever they are saved: pairs of a name and a tensor."""
+        """Keeps these tensors as they are wherever they are saved. ``pairs`` are names and tensors."""
         self._tensors += [tensor for _, tensor in pairs]
 
     def tell(self, session: Session) -> None:

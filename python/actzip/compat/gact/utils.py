@@ -1,4 +1,4 @@
-"""What GACT's benchmarks measure with, and its fingerprints of tensors."""
+"""Functions with which GACT's benchmarks measure memory, and its fingerprints of tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _fingerprint(input: torch.Tensor, places: torch.Tensor, add_dataptr: bool) -
 
 
 def uniform_sample(input: torch.Tensor, sample_cnt: int, add_dataptr: bool = True) -> list[float]:
-    """Where a tensor lies in memory, and some of its elements, all as far from each other.
+    """Returns a tensor's address, and some of its elements at equal distances.
 
     >>> uniform_sample(torch.arange(10.0), 3, add_dataptr=False)
     [0.0, 3.0, 6.0]
@@ -25,11 +25,11 @@ def uniform_sample(input: torch.Tensor, sample_cnt: int, add_dataptr: bool = Tru
     return _fingerprint(input, torch.arange(count) * (input.numel() // max(count, 1)), add_dataptr)
 
 
-#: GACT's slow way to the same.
+#: GACT's slow version of the same.
 uniform_sample_ref = uniform_sample
 
 
 def random_sample(input: torch.Tensor, sample_cnt: int, add_dataptr: bool = True) -> list[float]:
-    """The same of elements anywhere: always of the same ones for tensors of a size."""
+    """Does the same for random elements, which are always the same for tensors of the same size and dimensions."""
     generator = torch.Generator().manual_seed(input.dim())
     return _fingerprint(input, torch.randint(input.numel(), (sample_cnt,), generator=generator), add_dataptr)

@@ -1,1 +1,1 @@
-"""The functions that ActNN has compiled, as far as programs call them; docs/migrating.md names the others."""
+"""Those of ActNN's compiled functions that programs call. docs/migrating.md lists the others."""

@@ -1,4 +1,4 @@
-"""Bits by the cheapest reduction, one after another."""
+"""Distributes bits greedily: takes one bit after another where it costs least."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 
 def calc_precision(b: torch.Tensor, C: torch.Tensor, w: torch.Tensor, target: float) -> torch.Tensor:
-    """Takes bits from `b`, in place, until they weigh no more than `target`, and gives it back.
+    """Reduces the bits in `b`, in place, until their total weight is at most `target`, and returns `b`.
 
-    Item i has b[i] bits of weight w[i] each, and an error of C[i] / (2^b[i] - 1)^2; none goes below 1 bit.
+    Item i has b[i] bits of weight w[i] each, and an error of C[i] / (2^b[i] - 1)^2. Each item keeps at least 1 bit.
 
     >>> calc_precision(torch.full((3,), 8, dtype=torch.int32), torch.tensor([1.0, 16.0, 256.0]), torch.ones(3), 9)
     tensor([2, 3, 4], dtype=torch.int32)
@@ -18,7 +18,7 @@ def calc_precision(b: torch.Tensor, C: torch.Tensor, w: torch.Tensor, target: fl
     bits, costs, weights = b.tolist(), C.tolist(), w.tolist()
 
     def rise(item: int) -> float:
-        """Of the error, for one bit less, by its weight."""
+        """Returns by how much the error rises with one bit less, per unit of weight."""
         error = [costs[item] / (2**count - 1) ** 2 for count in (bits[item] - 1, bits[item])]
         return (error[0] - error[1]) / weights[item]
 

@@ -1,8 +1,8 @@
-"""Extremes of groups."""
+"""Minimum and maximum of groups."""
 
 import torch
 
 
 def minimax(data: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The least and the greatest element of each row."""
+    """Returns the minimum and the maximum of each row."""
     return tuple(torch.aminmax(data, dim=1))

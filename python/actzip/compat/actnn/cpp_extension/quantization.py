@@ -1,4 +1,4 @@
-"""Operators without values to keep: a bit or an index for each element."""
+"""Operators that keep no values, but a bit or an index per element."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .... import _C
 
 
 def _layer() -> _C.Layer:
-    """Keeps with the scope, if there is one; bits and indices are the same in every session."""
+    """Returns a layer of the scope's session, or of the default session: they keep bits and indices alike."""
     return _C.Layer("", None, derive=False, pipeline_threshold=0)
 
 
