@@ -106,7 +106,7 @@ Saving who_saves() {
 
 void install_engine() {
   static const bool installed = [] {
-    install_encoded_tensors();  // first: if it throws, nothing has changed
+    install_encoded_tensors();                                      // first: if it throws, nothing has changed
     g_engine = new ForwardingEngine(Engine::get_default_engine());  // never destroyed, like torch's own
     ::torch::autograd::set_default_engine_stub([]() -> Engine& { return *g_engine; });
     return true;
