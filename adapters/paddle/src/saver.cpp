@@ -24,7 +24,7 @@ struct CodePlace {
   int slot = 0;
 };
 
-/// Where Paddle's library begins.
+/// Returns the address at which Paddle's library is loaded.
 void* paddle_library() {
   static void* const base = [] {
     Dl_info info{};

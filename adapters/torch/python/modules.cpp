@@ -87,7 +87,7 @@ class HookTables {
 
 }  // namespace
 
-/// Where one session's modules are.
+/// The paths of one session's modules.
 struct ModulePaths {
   std::shared_ptr<SessionImpl> session;  ///< owns the paths
   int hidden = 0;                        ///< how many times; modules are ignored while it is above 0

@@ -172,7 +172,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
 
 /// Prefixes of operators that the policy must distinguish from others of their kind.
 constexpr const char* kDropout = "dropout.";  ///< a dropout's product with its mask
-constexpr const char* kSoftmax = "softmax.";  ///< what a batched product saves beside a softmax's result: attention's v
+constexpr const char* kSoftmax = "softmax.";  ///< the operand of a batched product next to a softmax: attention's v
 
 bool is_dropout_product(const Frame& frame, const Frame* parent) {
   const auto* outer = parent != nullptr ? parent->info->row : nullptr;

@@ -36,7 +36,7 @@ void operand_width(const Call& call, const Call* outer, SlotCode slot, OperatorF
 void channel_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Elements of one group of channels.
 void group_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// From -3 to 3.
+/// Interval from -3 to 3.
 void three_limits(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void rows_of_table(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Number of rows of the table, for the indices only.

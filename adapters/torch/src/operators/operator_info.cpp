@@ -44,7 +44,7 @@ std::optional<c10::OperatorHandle> operator_at(const char* name, const char* ove
 
 std::atomic<FunctionNamer> g_function_namer{nullptr};
 
-/// Two functions may have one name; their modules tell them apart.
+/// Two functions may have the same name; their modules distinguish them.
 std::string function_name(const char* name) {
   const FunctionNamer namer = g_function_namer.load(std::memory_order_acquire);
   const std::string full = namer != nullptr ? namer(name) : std::string();

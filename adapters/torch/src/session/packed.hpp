@@ -47,7 +47,7 @@ class Packed {
   /// exactly.
   [[nodiscard]] at::Tensor unpack() const;
 
-  /// Throws as unpack() does.
+  /// Throws c10::Error if the tensor was modified in place after it was saved.
   void check_version() const;
 
   /// Like unpack(), for the node that saved the tensor: with noise while an observed step tries this site, and exactly

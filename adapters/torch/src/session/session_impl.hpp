@@ -139,7 +139,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   bool has_held_ = false;                ///< it has held something in this pass of the step: see note_pass()
   int passes_ = 0;                       ///< of this step that have ended: everything they held is freed
   std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result was read
-  bool is_observed_ = false;             ///< the step that runs now
+  bool is_observed_ = false;             ///< the current step is observed
   bool may_be_captured_ = false;         ///< it is observed, and it was not checked yet whether it is captured
   int waited_ = 0;                       ///< steps since an observed one whose backward has not run
   int asked_ = 0;                        ///< how often its result was asked for
