@@ -27,14 +27,14 @@ namespace actzip::python {
 
 namespace {
 
-/// The rows of the default policy as text, in their order: (use, reason).
+/// The rows of the default policy, in order: (use, reason).
 std::vector<std::pair<std::string, std::string>> policy_rows() {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const PolicyRow& row : policy_table()) rows.emplace_back(to_string(row.use), row.reason);
   return rows;
 }
 
-/// All levels: {"name", "runs_as", ...}, the fields of actzip::Level.
+/// All levels, as dicts with the fields of actzip::Level.
 std::vector<py::dict> level_table() {
   std::vector<py::dict> table;
   for (const Level& level : levels()) {
@@ -57,7 +57,7 @@ py::dict variant_fields(const CodecInfo& info, const CodecSpec& spec) {
                             "keeps_zeros"_a = has.keeps_zeros, "keeps_signs"_a = has.keeps_signs));
 }
 
-/// The registry: what `actzip codecs --json` prints of each codec.
+/// The registry of codecs: for each codec, what `actzip codecs --json` prints.
 std::vector<py::dict> codec_table() {
   using namespace py::literals;  // NOLINT(google-build-using-namespace)
   const auto names = [](std::span<const DType> dtypes) {
@@ -76,7 +76,7 @@ std::vector<py::dict> codec_table() {
   return table;
 }
 
-/// What this build and this machine can run, as actzip/backend.hpp tells it.
+/// What this build and this machine can run: see actzip/backend.hpp.
 py::dict backends() {
   using namespace py::literals;  // NOLINT(google-build-using-namespace)
   std::vector<std::string> levels;
@@ -86,7 +86,7 @@ py::dict backends() {
                   "cuda_problem"_a = cuda.problem);
 }
 
-/// The bytes that a codec makes of a tensor in host memory, which a framework gives by address. Strides are in
+/// Returns the bytes that a codec makes of a tensor in host memory, which is given by its address. Strides are in
 /// elements.
 py::bytes encode_bytes(std::uintptr_t address, const std::string& dtype, const std::vector<std::int64_t>& sizes,
                        const std::vector<std::int64_t>& strides, const std::string& codec, std::uint64_t seed) {

@@ -1,4 +1,4 @@
-// What every extension offers of the core, whatever its framework: versions, errors, and tables to read.
+// Bindings that every extension has, whatever its framework: versions, errors, and the core's tables.
 #pragma once
 
 #include <pybind11/pybind11.h>

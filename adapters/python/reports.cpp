@@ -16,7 +16,7 @@ namespace actzip::python {
 
 namespace {
 
-/// Reads the values of one of Python's dicts, whose keys are the names of C++'s fields.
+/// Reads the values of a Python dict whose keys are the names of C++ fields.
 class Fields {
  public:
   explicit Fields(const py::handle& dict) : dict_(py::cast<py::dict>(dict)) {}
@@ -38,7 +38,7 @@ class Fields {
     return value;
   }
 
-  /// None stays none.
+  /// Returns nothing if the value is None.
   template <class T>
   std::optional<T> part(const char* name, T (*make)(const Fields&)) const {
     const py::object value = dict_[name];
@@ -102,7 +102,7 @@ Cause cause_from(const std::string& text) {
   return Cause::none;
 }
 
-/// The sizes alone: a report's text has no strides.
+/// Sets sizes only, because a report has no strides.
 Shape shape_from(const std::vector<std::int64_t>& sizes) {
   if (sizes.size() > kMaxRank) throw py::value_error("a shape of " + std::to_string(sizes.size()) + " dimensions");
   Shape shape;

@@ -1,4 +1,4 @@
-// The text of a report that Python holds as plain values, a saved one for instance.
+// Makes the text of a report that Python holds as plain values, for instance one that was saved.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// Python's keywords as options of a session.
+// Turns Python's keyword arguments into the options of a session.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,7 +15,7 @@
 
 namespace actzip::python {
 
-/// Gives a class, which is made of SessionOptions, a constructor whose keywords are their fields.
+/// Adds a constructor to a class that is constructed from SessionOptions. Its keywords are the names of their fields.
 template <class Class>
 void def_init(Class& cls) {
   namespace py = pybind11;

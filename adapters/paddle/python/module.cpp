@@ -1,4 +1,4 @@
-// actzip._paddle_C: sessions, and their hooks as builtins of Python's. No arithmetic, no policy.
+// actzip._paddle_C: sessions, and their hooks as built-in functions of Python. No arithmetic, no policy.
 #include <Python.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -34,7 +34,7 @@ constexpr const char* kSessionCapsule = "actzip.paddle.session";
 constexpr const char* kHeldCapsule = "actzip.paddle.held";
 constexpr const char* kModuleCapsule = "actzip.paddle.module";
 
-/// Sessions that are entered on this thread. Paddle's hooks are there for all threads.
+/// Number of sessions that are entered on this thread; Paddle's hooks are called on all threads.
 thread_local int t_entered = 0;
 
 const phi::DenseTensor& dense(PyObject* tensor) {
@@ -46,10 +46,10 @@ const phi::DenseTensor& dense(PyObject* tensor) {
   return static_cast<const phi::DenseTensor&>(*impl);
 }
 
-/// After an error in a hook Paddle does not turn gradients on again.
+/// After an error in a hook, Paddle leaves gradients disabled.
 void turn_gradients_on() { py::module_::import("paddle.base.core").attr("_set_has_grad")(true); }
 
-/// Runs the body of a hook.
+/// Runs the body of a hook. Enables gradients again if it throws.
 template <class Body>
 PyObject* guarded(Body body) {
   return python::guarded([&] {
@@ -111,7 +111,7 @@ std::pair<py::object, py::object> hook_pair(const SessionPtr& session) {
   return {new_builtin(kPack, self), new_builtin(kUnpack, self)};
 }
 
-/// Hooks for before and after the forward of the layer at `path`.
+/// Returns hooks to call before and after the forward of the layer at `path`.
 std::pair<py::object, py::object> module_hooks(const SessionPtr& session, const std::string& path) {
   const py::object self = make_capsule(ModuleHook{session, session->module_path(path)}, kModuleCapsule);
   return {new_builtin(kEnter, self), new_builtin(kLeave, self)};
@@ -133,7 +133,7 @@ bool learn(PaddleSession& session, const std::vector<std::pair<std::string, doub
   return session.core().learn(observation);
 }
 
-/// Makes the next steps trials, in which the named sites are tried out.
+/// Makes the next steps trials, in which the named sites are kept with noise.
 void set_trial(PaddleSession& session, std::uint64_t seed, const std::vector<std::string>& sites) {
   Trial trial{.seed = seed, .sites = {}, .observe = false};
   for (const std::string& name : sites) trial.sites.push_back(session.core().site_named(name));

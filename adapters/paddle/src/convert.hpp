@@ -1,4 +1,4 @@
-// Paddle's types as the core's.
+// Conversions from Paddle's types to the core's.
 #pragma once
 
 #include <paddle/phi/core/dense_tensor.h>
@@ -11,7 +11,7 @@
 
 namespace actzip::paddle_adapter {
 
-/// Nothing for a type that the core does not know: complex, quantised, 8-bit floats.
+/// Returns nothing for a type that the core does not support: complex, quantised, 8-bit floats.
 inline std::optional<DType> to_dtype(phi::DataType type) {
   switch (type) {
     case phi::DataType::FLOAT32: return DType::f32;
@@ -39,7 +39,7 @@ inline Shape to_shape(const phi::DenseTensorMeta& meta) {
   return shape;
 }
 
-/// Elements from the first to the last of a shape that has some, gaps included.
+/// Returns the number of elements from the first to the last, gaps included. Requires a shape with elements.
 inline std::int64_t span_elems(const Shape& shape) {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < static_cast<std::size_t>(shape.rank); ++d) {

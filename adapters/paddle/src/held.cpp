@@ -10,7 +10,7 @@
 
 namespace actzip::paddle_adapter {
 
-/// Memory in the hands of Paddle. When the last of it is freed, backward needs what was kept no more.
+/// Memory that Paddle holds. When the last of it is freed, backward no longer needs what was kept.
 class Held::HandedOut final : public phi::Allocation {
  public:
   HandedOut(std::byte* data, std::size_t bytes, const phi::Place& place, std::shared_ptr<void> owner,
@@ -64,7 +64,7 @@ void Held::take_back() {
   tensor_.clear();
 }
 
-/// The whole stretch that the tensor lies in, gaps included.
+/// Copies the tensor's whole stretch of memory, gaps included.
 Allocation Held::copy_of_span() const {
   const std::size_t bytes =
       static_cast<std::size_t>(span_elems(to_shape(tensor_.meta()))) * phi::SizeOf(tensor_.dtype());
@@ -73,13 +73,13 @@ Allocation Held::copy_of_span() const {
   return copy;
 }
 
-/// Paddle takes nothing but the memory, and looks at it with the strides of the tensor that was saved.
+/// Decodes with the strides of the saved tensor, because Paddle takes only the memory from a restored tensor.
 Allocation Held::decoded_span() const {
   const Shape shape = to_shape(tensor_.meta());
   const Stream stream = cpu_stream();
   const std::size_t bytes = static_cast<std::size_t>(span_elems(shape)) * dtype_bytes(dtype_);
   if (kept_.how == Keep::shape_only) return paddle_memory().allocate(bytes, stream);
-  // What restore() gives may be given to another reader as well, who would see what is written into it.
+  // The result of restore() may be shared with other readers, so nothing may write into it.
   if (compact(shape) == shape && backward_ != Backward::writes) return restore(kept_, stream, paddle_memory());
   Allocation span = paddle_memory().allocate(bytes, stream);
   const Encoding encoding = encoding_of(kept_, stream, paddle_memory());

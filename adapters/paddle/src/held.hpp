@@ -1,4 +1,4 @@
-// What stands in Paddle's graph for a saved tensor, until backward asks for it.
+// What Paddle's graph holds in place of a saved tensor, until backward needs it.
 #pragma once
 
 #include <paddle/phi/core/dense_tensor.h>
@@ -14,24 +14,25 @@
 
 namespace actzip::paddle_adapter {
 
-/// Paddle clears what it restored when backward is done with a node, but what a pack hook gave lives as long as the
-/// loss. So the bytes go with the last memory that was handed out, not with this object.
+/// Paddle frees what it restored when backward has finished a node, but it holds the result of a pack hook as long as
+/// the loss lives. So the kept bytes are freed when the last memory that restored() handed out is freed, not when this
+/// object is destroyed.
 class Held : public std::enable_shared_from_this<Held> {
  public:
-  /// How the memory of what was saved is used in backward.
+  /// How backward uses the memory of the saved tensor.
   enum class Backward : std::uint8_t {
-    reads,   ///< it may be the user's own
-    writes,  ///< it may be written: a copy each time
-    asks,    ///< a PyLayer, which may ask as often as it likes: nothing is let go before the object is
+    reads,   ///< only reads it, so it may be the user's own memory
+    writes,  ///< may write into it, so it gets a copy each time
+    asks,    ///< a PyLayer, which may restore it repeatedly: freed with this object only
   };
 
   Held(const phi::DenseTensor& tensor, Backward backward);
 
-  /// `kept` holds elements of type `dtype`.
+  /// Keeps `kept`, whose elements have type `dtype`, instead of the tensor's memory.
   void keep(Kept kept, DType dtype);
 
-  /// The tensor as it was, or what its codec makes of it, in the layout that it had.
-  /// Throws Error if it was written to since, or if it was given back already.
+  /// Returns the tensor, exactly or as its codec decodes it, in its original layout. Throws Error if the tensor was
+  /// written to since it was saved, or if its bytes are freed already.
   std::shared_ptr<phi::DenseTensor> restored();
 
   [[nodiscard]] bool is_lossy() const { return actzip::is_lossy(kept_); }
@@ -48,12 +49,12 @@ class Held : public std::enable_shared_from_this<Held> {
 
   Kept kept_;
   DType dtype_ = DType::u8;
-  phi::DenseTensor tensor_;  ///< without memory if that is not kept; shares the count of writes with the user's
+  phi::DenseTensor tensor_;  ///< without memory if that is not kept; shares its version counter with the user's
   std::size_t offset_ = 0;   ///< of its first element in its memory, in bytes
   phi::Place place_;
   std::uint32_t version_ = 0;
   Backward backward_;
-  std::mutex mutex_;  ///< of the two below: backward may end on another thread
+  std::mutex mutex_;  ///< guards the two below: backward may end on another thread
   int handed_out_ = 0;
   bool is_gone_ = false;
 };

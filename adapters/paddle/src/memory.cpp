@@ -20,7 +20,7 @@ namespace actzip::paddle_adapter {
 
 namespace {
 
-/// A forked process has none of its parent's threads, and OpenMP would wait for them for ever.
+/// A forked process has none of its parent's threads, and OpenMP would wait for them forever.
 std::atomic<bool> g_forked{false};
 
 class PaddleExecutor final : public Executor {
@@ -57,7 +57,7 @@ class PaddleMemory final : public Memory {
     return allocation;
   }
 
-  // On the CPU a call has finished when it returns: there is nothing to wait for.
+  // On the CPU a call has finished when it returns, so there is nothing to wait for.
   void hand_over(const Allocation& /*bytes*/, const Stream& /*writer*/, const Stream& /*reader*/) override {}
   std::shared_ptr<void> point_in(const Stream& /*stream*/) override { return nullptr; }
   void wait_for(const std::shared_ptr<void>& /*point*/) override {}

@@ -1,4 +1,4 @@
-// The core's memory and threads, lent by Paddle.
+// Gives the core Paddle's memory and threads.
 #pragma once
 
 #include "actzip/memory.hpp"
@@ -6,10 +6,11 @@
 
 namespace actzip::paddle_adapter {
 
-/// Paddle's own allocator, so that its statistics count what is kept.
+/// Allocates from Paddle's own allocator, so its statistics include what is kept.
 Memory& paddle_memory();
 
-/// The CPU, on the threads of Paddle's OpenMP: as many as OMP_NUM_THREADS says, which Paddle sets to 1 unless told.
+/// Returns a stream of the CPU that uses Paddle's OpenMP threads: as many as OMP_NUM_THREADS says, which Paddle sets to
+/// 1 by default.
 Stream cpu_stream();
 
 }  // namespace actzip::paddle_adapter

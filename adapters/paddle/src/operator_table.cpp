@@ -22,15 +22,15 @@ void operand_width(const Call& /*call*/, const Shape& shape, std::uintptr_t /*me
   facts.row_elems = last_size(shape);
 }
 
-/// Hooks do not say whether channels come second or last: the larger size gives the shorter row, which is the careful
-/// one.
+/// Hooks do not say whether channels come second or last. The larger size gives the shorter row, which is the safe
+/// choice.
 void channel_elems(const Call& call, const Shape& /*shape*/, std::uintptr_t /*memory*/, OperatorFacts& facts) {
   if (call.first.rank < 2) return;
   const std::int64_t channels = std::max(call.first.sizes[1], last_size(call.first));
   facts.row_elems = channels > 0 ? elems_of(call.first) / channels : 0;
 }
 
-/// Nor over how many channels a group goes: one at least.
+/// Hooks do not say how many channels a group has either: at least one.
 void plane_elems(const Call& call, const Shape& /*shape*/, std::uintptr_t /*memory*/, OperatorFacts& facts) {
   facts.row_elems = elems_of(call.first, 2);
 }
@@ -49,8 +49,8 @@ void up_to_6(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memo
   between_0_and(6.0F, facts);
 }
 
-/// Paddle counts 0 among the values that pass. The limit is a normal number, which a processor that takes subnormal
-/// ones for 0 still sees below it; subnormal numbers below 0 pass, too.
+/// In Paddle 0 passes. The limit is a normal number, because a processor that treats subnormal numbers as 0 still sees
+/// it below 0; subnormal numbers below 0 pass, too.
 void not_below_0(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memory*/, OperatorFacts& facts) {
   facts.interval = {-std::numeric_limits<float>::min(), std::numeric_limits<float>::infinity(), MaskSide::off};
 }
@@ -59,8 +59,8 @@ void squared(const Call& /*call*/, const Shape& /*shape*/, std::uintptr_t /*memo
   facts.exponent = 2.0F;
 }
 
-/// Of the first factor the second is not known yet. Where it may be broadcast over that many more elements, it is
-/// taken to be.
+/// When the first factor is saved, the second is not known yet. If the first is small enough to be broadcast, it is
+/// assumed to be.
 void other_factor(const Call& call, const Shape& shape, std::uintptr_t memory, OperatorFacts& facts) {
   constexpr std::int64_t kMayBeBroadcast = 1 << 14;
   if (call.slot == 0) {
@@ -94,7 +94,7 @@ constinit const std::array kRows = {
     OperatorRow{.names = "linear.matmul linear",
                 .slots = {{{"x", Use::linear_input}, {"weight", Use::linear_weight}}},
                 .facts = operand_width},
-    // Of three dimensions and more: perhaps q and k of attention.
+    // Three or more dimensions: possibly q and k of attention.
     OperatorRow{.names = "batched.matmul bmm",
                 .slots = {{{"x", Use::batched_operand}, {"y", Use::batched_operand}}},
                 .facts = operand_width},
@@ -157,8 +157,8 @@ constinit const std::array kRows = {
     OperatorRow{.names = "log1p bce_loss prod cumprod", .slots = {{{"x", Use::pole}, {"y", Use::pole}}}},
 };
 
-/// An operator of several meanings, and the functions of Paddle's that call it with one of them. A name that ends in
-/// '*' stands for all that begin so. The first that matches holds.
+/// One meaning of an operator, and the functions of Paddle's that call the operator with it. A name that ends in '*'
+/// matches all names with that beginning. The first entry that matches applies.
 struct Meaning {
   std::string_view op;
   std::string_view functions;

@@ -14,7 +14,7 @@ struct Release {
 };
 using Owned = std::unique_ptr<PyObject, Release>;
 
-/// Interned, and made once.
+/// Interned strings, made once.
 struct Names {
   PyObject* persistable = PyUnicode_InternFromString("persistable");
   PyObject* is_leaf = PyUnicode_InternFromString("is_leaf");
@@ -37,7 +37,7 @@ Owned attribute(PyObject* object, PyObject* name) {
 
 bool is_true(const Owned& value) { return value.get() == Py_True; }
 
-/// Nodes of operators that leave a weight recognisable: it is looked at from another side, cast or scaled.
+/// Nodes of operators behind which a weight is still recognised: views, casts and scalings.
 constexpr std::array<std::string_view, 9> kPassing = {
     "TransposeGradNode", "ReshapeGradNode", "CastGradNode",   "ScaleGradNode", "UnsqueezeGradNode",
     "SqueezeGradNode",   "FlattenGradNode", "AssignGradNode", "SliceGradNode",
@@ -56,7 +56,7 @@ Owned next_of(PyObject* node) {
   return Owned(Py_NewRef(PyList_GET_ITEM(nodes.get(), 0)));
 }
 
-/// A leaf that gets a gradient is behind it, with nothing but kPassing between.
+/// Whether the tensor comes from a leaf that gets a gradient, through nodes of kPassing only.
 bool is_made_of_leaf(PyObject* object) {
   constexpr int kMostNodes = 6;
   Owned node = attribute(object, names().grad_fn);

@@ -1,4 +1,4 @@
-// Telling parameters from activations where no model is known.
+// Tells parameters from activations where no model is known.
 #pragma once
 
 #include <Python.h>
@@ -9,8 +9,8 @@
 
 namespace actzip::paddle_adapter {
 
-/// Why a saved tensor exists anyway, or is made of one that does: a literal; empty if it is an activation. Looks behind
-/// views and casts only if the use is one that weights have, and it `is_worth` it.
+/// Returns why a saved tensor exists anyway, or is made of one that does, as a literal; empty if it is an activation.
+/// Looks behind views and casts only if weights can have this use, and if `is_worth` says that it is worth the time.
 std::string_view reason_to_be_parameter(PyObject* object, Use use, bool is_worth);
 
 }  // namespace actzip::paddle_adapter

@@ -1,5 +1,5 @@
-// Python's tensors as C++'s, by functions of Paddle's that its wheel exports. Declared here: the header that has them
-// includes much that other modules of Python's do not need.
+// Converts Python's tensors to C++ and back, with functions that Paddle's wheel exports. They are declared here because
+// the header that declares them includes much more, which Python extensions do not need.
 #pragma once
 
 #include <Python.h>

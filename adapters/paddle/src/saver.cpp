@@ -17,14 +17,14 @@ namespace {
 
 // The native stack.
 
-/// An address in a function of Paddle's.
+/// What is known of a code address.
 struct CodePlace {
   bool is_paddles = false;
-  std::string op;  ///< if the function is an operator's, of which each saves a tensor at an address of its own
+  std::string op;  ///< if the address is in an operator, which saves each tensor at another address
   int slot = 0;
 };
 
-/// Where Paddle's library begins.
+/// Returns the address at which Paddle's library is loaded.
 void* paddle_library() {
   static void* const base = [] {
     Dl_info info{};
@@ -45,7 +45,7 @@ std::string operator_in(const char* symbol) {
   return name.ends_with(kSuffix) ? std::string(name.substr(0, name.size() - kSuffix.size())) : "";
 }
 
-/// Guarded by the interpreter's lock, like everything below that does not change.
+/// Guarded by the GIL, like all mutable state below.
 const CodePlace& place_at(void* address) {
   static auto* const known = new std::unordered_map<void*, CodePlace>;
   static auto* const slots = new std::unordered_map<std::string, int>;
@@ -60,13 +60,13 @@ const CodePlace& place_at(void* address) {
   return place;
 }
 
-/// The operator is the first that is met between the hook and whoever called into Paddle.
+/// The operator is the first on the stack between the hook and the caller of Paddle.
 struct Search {
   bool is_in_paddle = false;
   const CodePlace* found = nullptr;
 };
 
-/// Looks at one frame, and ends the search as early as it can: each frame costs a quarter of a microsecond.
+/// Inspects one frame. Ends the search as early as possible, because each frame costs a quarter of a microsecond.
 _Unwind_Reason_Code look_at_frame(_Unwind_Context* context, void* argument) {
   auto& search = *static_cast<Search*>(argument);
   const CodePlace& place = place_at(reinterpret_cast<void*>(_Unwind_GetIP(context)));
@@ -77,7 +77,7 @@ _Unwind_Reason_Code look_at_frame(_Unwind_Context* context, void* argument) {
   return _URC_END_OF_STACK;
 }
 
-/// Null for a PyLayer.
+/// Returns the address in the operator that saves; null for a PyLayer.
 const CodePlace* saving_place() {
   Search search;
   _Unwind_Backtrace(&look_at_frame, &search);
@@ -86,10 +86,10 @@ const CodePlace* saving_place() {
 
 // The Python frame.
 
-/// What is asked about functions of Paddle's. A code object that was asked about is kept, so that no other gets its
+/// What is known of a Python function. Code objects in the cache are kept alive, so that no other gets the same
 /// address.
 struct Function {
-  std::string name;  ///< if it is one of paddle.nn.functional
+  std::string name;  ///< if it is in paddle.nn.functional
   bool is_grad = false;
 };
 
@@ -135,7 +135,7 @@ Saver current_saver(int rank) {
   static const auto* const kPyLayer = new Operator{"PyLayer", nullptr, true};
   const CodePlace* const place = saving_place();
   if (place == nullptr) return {kPyLayer, 0};
-  // Names are made once for each address and meaning.
+  // Names are built once for each address and meaning.
   struct Meanings {
     const Operator* usual = nullptr;
     bool has_others = false;

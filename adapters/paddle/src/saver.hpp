@@ -1,4 +1,5 @@
-// Which operator of Paddle's saves a tensor: its hooks do not tell, but it stands on the native stack.
+// Finds out which of Paddle's operators saves a tensor. Paddle's hooks do not say, but the operator is on the native
+// stack.
 #pragma once
 
 #include <string>
@@ -8,23 +9,23 @@
 
 namespace actzip::paddle_adapter {
 
-/// An operator by the name that the report gives it.
+/// An operator, under its name in reports.
 struct Operator {
   std::string name;
   const OperatorRow* row = nullptr;  ///< null if the table does not know it
-  bool is_foreign = false;           ///< a PyLayer, of which its author alone knows what it saves for
+  bool is_foreign = false;           ///< a PyLayer: unknown what it saves tensors for
 };
 
-/// Who saves now, on this thread. Its operator lives for ever.
+/// The operator that saves on this thread now. Operators are never destroyed.
 struct Saver {
   const Operator* op = nullptr;
   int slot = 0;  ///< in the order in which the operator saves
 };
 
-/// To be called inside of a pack hook, with the interpreter's lock. `rank` is that of the tensor which is saved.
+/// Returns what saves now. Call it inside a pack hook, with the GIL held. `rank` is that of the saved tensor.
 Saver current_saver(int rank);
 
-/// Whether the gradient that runs now is to be differentiated again: paddle.grad(create_graph=True).
+/// Whether the gradient that is being computed may be differentiated again: paddle.grad(create_graph=True).
 bool is_differentiated_again();
 
 }  // namespace actzip::paddle_adapter

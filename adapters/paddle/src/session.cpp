@@ -14,7 +14,7 @@ namespace actzip::paddle_adapter {
 
 namespace {
 
-/// Why no codec can take this kind of tensor; empty if one can.
+/// Why no codec supports this kind of tensor; empty if one does.
 std::string_view unsupported_reason(const phi::DenseTensor& tensor) {
   if (!to_dtype(tensor.dtype())) return "of a type that no codec takes";
   if (tensor.layout() == phi::DataLayout::ONEDNN) return "in a layout of oneDNN's";
@@ -25,8 +25,7 @@ std::string_view unsupported_reason(const phi::DenseTensor& tensor) {
 
 Held::Backward backward_of(const Operator& op) {
   if (op.is_foreign) return Held::Backward::asks;
-  // An operator that the table does not know may write into what it saved, as Paddle does where it believes to be
-  // alone.
+  // An unknown operator may write into what it saved, as Paddle does if it takes the memory to be unshared.
   return op.row == nullptr || op.row->writes_saved ? Held::Backward::writes : Held::Backward::reads;
 }
 
@@ -49,7 +48,7 @@ void PaddleSession::begin_step() {
   saw_module_ = false;
   last_op_ = nullptr;
   numbers_.forget_freed();
-  // No node of Paddle's can run again with other noise, so that no step can be observed.
+  // Paddle's nodes cannot run again with other noise, so no step can be observed.
   if (core_.wants_observation()) core_.skip_observation();
 }
 
@@ -105,7 +104,7 @@ std::string_view PaddleSession::parameter_reason(PyObject* object, const phi::De
   return reason_to_be_parameter(object, use, tensor.numel() >= least_elems_);
 }
 
-/// An operator saves its tensors in one order: an earlier slot, or the same one, is another call's.
+/// An operator saves its tensors in a fixed order, so an earlier slot or the same one belongs to a new call.
 void PaddleSession::note_call(const Saver& saver, SavedTensor& saved) {
   if (saver.op != last_op_ || saver.slot <= call_.slot) {
     last_op_ = saver.op;
@@ -121,7 +120,7 @@ void PaddleSession::note_call(const Saver& saver, SavedTensor& saved) {
 SavedTensor PaddleSession::describe(PyObject* object, const phi::DenseTensor& tensor, const Saver& saver, Use use) {
   SavedTensor saved;
   saved.view.dtype = to_dtype(tensor.dtype()).value_or(DType::u8);
-  // Masks of dropout are bytes of 0 and 1.
+  // Dropout masks are bytes of 0 and 1.
   if (use == Use::dropout_mask && saved.view.dtype == DType::u8) saved.view.dtype = DType::boolean;
   saved.bytes = static_cast<std::size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
   saved.role_reason = unsupported_reason(tensor);

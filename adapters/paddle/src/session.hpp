@@ -17,7 +17,7 @@
 
 namespace actzip::paddle_adapter {
 
-/// Numbers pieces of memory: addresses come again when memory is freed, and numbers do not.
+/// Numbers pieces of memory. Unlike addresses, numbers are not reused when memory is freed.
 class MemoryNumbers {
  public:
   std::uintptr_t number_of(const std::shared_ptr<phi::Allocation>& memory);
@@ -32,25 +32,25 @@ class MemoryNumbers {
   std::uintptr_t last_ = 0;
 };
 
-/// All of it with the interpreter's lock.
+/// All calls require the GIL.
 class PaddleSession {
  public:
   explicit PaddleSession(const SessionOptions& options) : core_(options), least_elems_(options.min_elems) {}
 
   void begin_step();
-  /// Memory that exists anyway: of parameters and buffers. Replaces what was known.
+  /// Sets the memory of parameters and buffers, which exists anyway. Replaces what was set before.
   void set_parameters(const std::vector<std::shared_ptr<phi::Allocation>>& memories);
 
   void enter_module(const std::string* path) { modules_.push_back(path); }
-  /// Also those inside of it whose forward has ended by an exception.
+  /// Leaves `path`, and modules inside it whose forward ended with an exception.
   void leave_module(const std::string* path);
-  /// A path that lives as long as the session.
+  /// Returns a copy of `path` that lives as long as the session.
   const std::string* module_path(const std::string& path);
 
-  /// Never throws: Paddle would leave gradients disabled. A tensor that cannot be encoded is kept as it is, and
-  /// take_fault() tells.
+  /// Never throws, since Paddle would leave gradients disabled. A tensor that cannot be encoded is kept as it is;
+  /// take_fault() then returns why.
   std::shared_ptr<Held> pack(PyObject* object) noexcept;
-  /// What went wrong since it was last asked; empty if nothing did.
+  /// Returns the first error since the last call; empty if there was none.
   std::string take_fault() { return std::exchange(fault_, {}); }
 
   [[nodiscard]] Session& core() { return core_; }
@@ -83,7 +83,7 @@ class PaddleSession {
   Session core_;
   std::int64_t least_elems_;
   std::size_t step_ = 0;
-  std::vector<const std::string*> modules_;  ///< whose forward runs, the innermost last
+  std::vector<const std::string*> modules_;  ///< whose forward runs; innermost last
   bool saw_module_ = false;                  ///< in this step
   const Operator* last_op_ = nullptr;
   Call call_;

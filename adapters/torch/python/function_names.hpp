@@ -1,12 +1,13 @@
-// Which autograd function of Python's runs.
+// Finds out which of Python's autograd functions runs.
 #pragma once
 
 #include <string>
 
 namespace actzip::torch {
 
-/// Module and name of the class whose apply() runs now on this thread, as in "mylib.losses.MyLoss", if it is called
-/// `name`; else empty. Takes no lock: whoever runs a function of Python's has it.
+/// Returns module and qualified name, such as "mylib.losses.MyLoss", of the class whose apply() runs on this thread, if
+/// its plain name is `name`; otherwise an empty string. Does not take the GIL: a thread that runs a Python function
+/// holds it.
 std::string python_function_name(const char* name);
 
 }  // namespace actzip::torch

@@ -41,7 +41,7 @@ Shape shape_of(const SizesAndStrides& given) {
   return shape;
 }
 
-/// What is to be kept of a tensor that a graph saves, as plain values.
+/// Returns what to keep of a tensor that a graph saves, as plain values.
 py::dict decide(const Session& session, const std::string& dtype, const SizesAndStrides& shape,
                 const std::vector<SaverFields>& fields) {
   using namespace py::literals;  // NOLINT(google-build-using-namespace)

@@ -1,4 +1,4 @@
-// Compiled graphs: the policy for what they save, and the sessions that report it.
+// Bindings for compiled graphs: the policy for what they save, and the sessions that report it.
 #pragma once
 
 #include <pybind11/pybind11.h>

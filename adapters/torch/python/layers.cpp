@@ -1,4 +1,4 @@
-// actzip._C, the part of the layers. Arguments come as Python's modules have them; no arithmetic.
+// actzip._C: the layers. Takes arguments as Python's modules hold them; does no arithmetic.
 #include "layers.hpp"
 
 #include <pybind11/functional.h>
@@ -26,7 +26,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 at::Tensor or_undefined(const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); }
 
-/// Without the interpreter's lock, and with torch's own way to make errors Python's.
+/// Binds a function that runs without the GIL and raises torch's kinds of exceptions.
 template <class Function>
 void def(py::module_& module, const char* name, Function function) {
   module.def(name, ::torch::wrap_pybind_function_no_gil(std::move(function)));

@@ -1,4 +1,4 @@
-// The part of actzip._C that has the layers.
+// Bindings for the layers.
 #pragma once
 
 #include <pybind11/pybind11.h>

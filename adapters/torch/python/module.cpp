@@ -1,4 +1,4 @@
-// actzip._C: sessions, their hooks on torch's own stack, and module paths. No arithmetic, no policy.
+// actzip._C: sessions, their hooks on torch's own stack, and tables. No arithmetic, no policy.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -44,8 +44,8 @@ using python::new_builtin;
 constexpr const char* kSessionCapsule = "actzip.session";
 constexpr const char* kPackedCapsule = "actzip.packed";
 
-// The pair that marks our scopes on torch's stack. Our engine recognises it and takes the way without Python; where
-// torch calls the pair itself, it does the same more slowly.
+// The pair of hooks that marks our scopes on torch's stack. Our engine recognises it and calls C++ directly. If torch
+// itself calls the pair, it does the same, more slowly.
 
 PyObject* pack_hook(PyObject* session, PyObject* tensor) {
   return guarded([&] {
@@ -66,7 +66,7 @@ PyObject* unpack_hook(PyObject* /*self*/, PyObject* packed) {
 PyMethodDef kPackDefinition = {"actzip_pack", &pack_hook, METH_O, "Keeps a saved tensor in an actzip session."};
 PyMethodDef kUnpackDefinition = {"actzip_unpack", &unpack_hook, METH_O, "Restores a tensor kept by actzip."};
 
-/// Needs no lock: the object is on the thread's stack of hooks, and does not change.
+/// Needs no GIL: the object is on the thread's stack of hooks and does not change.
 SessionPtr resolve_hook(PyObject* hook) {
   if (Py_TYPE(hook) != &PyCFunction_Type) return nullptr;
   const auto* function = reinterpret_cast<const PyCFunctionObject*>(hook);
@@ -84,7 +84,7 @@ std::pair<py::object, py::object> hook_pair(const Session& session) {
   return {new_builtin(kPackDefinition, self), new_builtin(kUnpackDefinition, self)};
 }
 
-/// Makes the next steps trials, in which the named sites are tried out.
+/// Makes the next steps trials, in which the named sites are kept with noise.
 void set_trial(const Session& session, std::uint64_t seed, const std::vector<std::string>& sites, bool observe) {
   actzip::Session& core = session.impl()->core();
   Trial trial{.seed = seed, .sites = {}, .observe = observe};
@@ -92,7 +92,7 @@ void set_trial(const Session& session, std::uint64_t seed, const std::vector<std
   core.set_trial(std::move(trial));
 }
 
-/// In place of what was known.
+/// Replaces what was known of these sites.
 bool learn(const Session& session, const std::vector<std::pair<std::string, double>>& sensitivities) {
   actzip::Session& core = session.impl()->core();
   Observation observation{.weight = 1.0};
@@ -105,13 +105,13 @@ void set_samples(const Session& session, py::handle indices, bool learns) {
   session.impl()->samples->set_next(THPVariable_Unpack(indices.ptr()), learns);
 }
 
-/// What is known of each sample of the data set; None before the first step.
+/// Returns the statistics of each sample of the data set; None before the first step.
 py::object sample_factors(const Session& session) {
   const at::Tensor factors = session.impl()->samples->factors();
   return factors.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(factors)) : py::none();
 }
 
-/// Site of what the pack hook gave, and its codec, or what else was done: "as is", "shape only", "recomputed".
+/// Returns the site of what the pack hook returned, and its codec or "as is", "shape only" or "recomputed".
 std::pair<std::string, std::string> kept_as(py::handle packed) {
   const auto* capsule = capsule_value<Packed>(packed.ptr(), kPackedCapsule);
   if (capsule == nullptr) throw py::error_already_set();
@@ -128,7 +128,7 @@ std::pair<std::string, std::string> kept_as(py::handle packed) {
   return {value->site(), how()};
 }
 
-/// (low, high, restored, bytes of the low part, bytes of the high part).
+/// Returns (low, high, restored, bytes of the low part, bytes of the high part).
 std::tuple<at::Tensor, at::Tensor, at::Tensor, std::size_t, std::size_t> take_apart_by(const at::Tensor& tensor,
                                                                                        const std::string& codec,
                                                                                        std::uint64_t seed) {
@@ -157,7 +157,7 @@ std::vector<py::dict> operator_rows() {
   return rows;
 }
 
-/// Functions that the table knows: (names, what they save).
+/// The function table: (names, saves) of each row.
 std::vector<std::pair<std::string_view, std::string_view>> function_rows() {
   std::vector<std::pair<std::string_view, std::string_view>> rows;
   for (const FunctionRow& row : function_table()) rows.emplace_back(row.names, row.saves);

@@ -30,16 +30,16 @@ PyObject* leave_hook(PyObject* self, PyObject* const* arguments, Py_ssize_t coun
 PyMethodDef kEnterDefinition = {"actzip_enter", as_c_function(&enter_hook), METH_FASTCALL, "Enters a module's path."};
 PyMethodDef kLeaveDefinition = {"actzip_leave", as_c_function(&leave_hook), METH_FASTCALL, "Leaves a module's path."};
 
-/// The one pair of hooks for all threads, always the same objects under the same key: torch.compile makes a new graph
-/// for each hook that it has not seen. Never destroyed, because Python may be gone by then.
+/// The one pair of hooks for all threads, always the same objects under the same key, because torch.compile makes a new
+/// graph for each hook that it has not seen. Never destroyed, because Python may have shut down by then.
 const ModuleHooks& module_hooks_once() {
   static const auto* hooks =
       new ModuleHooks{new_builtin(kEnterDefinition, py::none()), new_builtin(kLeaveDefinition, py::none())};
   return *hooks;
 }
 
-/// In torch's tables while anybody on any thread watches, and is not hidden. All of this requires the GIL, and runs no
-/// Python: neither another thread nor an interrupt meets half of it.
+/// Keeps the hooks in torch's tables while any thread has a watch that is not hidden. All of this requires the GIL and
+/// runs no Python code, so neither another thread nor an interrupt sees it half done.
 class HookTables {
  public:
   static void count(int more) {
@@ -51,7 +51,7 @@ class HookTables {
     }
   }
 
-  /// The hooks stay until somebody else is done.
+  /// The hooks stay until another watch is removed.
   static void count_leaked() noexcept { --s_watching; }
 
  private:
@@ -87,10 +87,10 @@ class HookTables {
 
 }  // namespace
 
-/// Where one session's modules are.
+/// The paths of one session's modules.
 struct ModulePaths {
-  std::shared_ptr<SessionImpl> session;  ///< owns the texts
-  int hidden = 0;                        ///< how often: nobody is told of modules meanwhile
+  std::shared_ptr<SessionImpl> session;  ///< owns the paths
+  int hidden = 0;                        ///< how many times; modules are ignored while it is above 0
   std::unordered_map<PyObject*, const std::string*> paths = {};
 
   [[nodiscard]] const std::string* find(PyObject* module) const {
@@ -119,7 +119,8 @@ PyObject* leave_hook(PyObject* /*self*/, PyObject* const* arguments, Py_ssize_t 
   Py_RETURN_NONE;
 }
 
-/// What a model holds, read from its modules' own dicts: named_modules() and parameters() take longer than all saves.
+/// Reads what a model holds from the dicts of its modules: named_modules() and parameters() take longer than all saves
+/// of a step.
 class ModelWalk {
  public:
   /// `paths` may be null.
@@ -141,7 +142,7 @@ class ModelWalk {
     PyObject* child = nullptr;
     for (Py_ssize_t at = 0; PyDict_Next(children.ptr(), &at, &name, &child) != 0;) {
       if (child == Py_None) continue;
-      const auto held = py::reinterpret_borrow<py::object>(child);  // attributes may run code that replaces it
+      const auto held = py::reinterpret_borrow<py::object>(child);  // attribute reads may run code that replaces it
       visit(child, paths_ != nullptr ? child_path(path, name) : path);
     }
   }
@@ -166,7 +167,7 @@ class ModelWalk {
     }
   }
 
-  /// A module that keeps no dicts, as those of TorchScript: through its methods.
+  /// For a module without these dicts, such as TorchScript's: uses its methods.
   void ask(py::handle module, const std::string& path) {
     for (const char* method : {"parameters", "buffers"}) {
       for (const py::handle tensor : module.attr(method)()) session_.parameters.add(THPVariable_Unpack(tensor.ptr()));

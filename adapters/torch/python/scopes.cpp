@@ -1,6 +1,6 @@
-// What `with session:` does is several things to torch: somebody listens to its operators, hooks lie on its stack, and
-// while sites are new its global module hooks are ours. No line of Python stands between them, so that neither an error
-// nor an interrupt can leave a part of it behind.
+// `with session:` does several things to torch: the session listens to operators, pushes hooks onto torch's stack and,
+// while sites are new, adds global module hooks. No line of Python runs between them, so neither an error nor an
+// interrupt can leave part of a scope behind.
 #include "scopes.hpp"
 
 #include <algorithm>
@@ -24,10 +24,10 @@ namespace {
 
 enum class Hooks : bool { left_to_others, pushed };
 
-/// torch's own functions for its stack of hooks.
+/// Returns one of torch's functions for its stack of hooks.
 py::object torch_hooks(const char* name) { return py::module_::import("torch._C").attr("_autograd").attr(name); }
 
-/// A scope of a session of Python's, as far as it was entered.
+/// A scope of a Python session, as far as it was entered.
 class OpenScope {
  public:
   explicit OpenScope(py::object session)
@@ -37,7 +37,7 @@ class OpenScope {
   ~OpenScope() {
     try {
       close();
-    } catch (...) {  // what went wrong first is on its way already
+    } catch (...) {  // the first error is already being thrown
     }
   }
 
@@ -51,7 +51,7 @@ class OpenScope {
     has_hooks_ = true;
   }
 
-  /// Undoes all of it, whatever goes wrong meanwhile, and throws what did. Does nothing the second time.
+  /// Undoes all of it, even if parts fail, and throws the first error. Does nothing the second time.
   void close() {
     std::exception_ptr fault;
     const auto attempt = [&](auto&& action) {
@@ -71,7 +71,7 @@ class OpenScope {
   [[nodiscard]] bool has_hooks() const { return has_hooks_; }
   [[nodiscard]] const ModuleWatch& modules() const { return modules_; }
 
-  /// Its thread ends, perhaps after Python did.
+  /// Called when the thread ends, perhaps after Python has shut down.
   void leak() noexcept {
     session_.release();
     modules_.leak();
@@ -79,7 +79,7 @@ class OpenScope {
   }
 
  private:
-  /// Its parameters, again for each step: they may have been replaced or moved.
+  /// Registers the model's parameters again in each step, because they may have been replaced or moved.
   void look_at_model(bool needs_modules) {
     const py::object model = session_.attr("_living_model")();
     if (model.is_none()) return;
@@ -120,7 +120,7 @@ py::object enter(py::object session, Hooks hooks) {
   return session;
 }
 
-/// Hooks lie on a stack: what was pushed last is popped first.
+/// Hooks are on a stack: those that were pushed last are popped first.
 void leave(py::handle session, Hooks hooks) {
   auto& scopes = t_open.scopes;
   const auto found = std::find_if(scopes.rbegin(), scopes.rend(), [&](const auto& scope) {
@@ -136,14 +136,15 @@ void leave(py::handle session, Hooks hooks) {
   scope->close();
 }
 
-/// Said when the session begins to listen inside the model's forward: its own operators are no loss.
+/// Called when a session begins to listen inside the model's forward, so that the model's own operators do not count as
+/// a loss.
 void is_in_forward(py::handle session, py::handle model) {
   const auto& scopes = t_open.scopes;
   const auto found = std::find_if(scopes.rbegin(), scopes.rend(), [&](const auto& s) { return s->is_of(session); });
   if (found != scopes.rend()) (*found)->modules().enter(model);
 }
 
-/// A function that is bound like one of Python's when it stands in a class.
+/// Returns a function that becomes a method when it is put into a class, like a Python function.
 py::object as_method(const py::object& function) {
   PyObject* method = PyInstanceMethod_New(function.ptr());
   if (method == nullptr) throw py::error_already_set();

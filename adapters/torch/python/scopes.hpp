@@ -1,4 +1,4 @@
-// `with session:`, entered and left in one piece.
+// Bindings for `with session:`, which is entered and left in one piece.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,14 +1,15 @@
-// LibTorch's modules, with what backward needs kept compressed by the layers themselves: same options, parameters and
-// results. Layers that a session was not given to keep with the scope on their thread, or with default_session().
+// LibTorch's modules as layers that compress what their own backward needs. Options, parameters and results are the
+// same. Layers that were given no session use that of the scope on their thread or, outside of scopes,
+// default_session().
 //
 //   namespace nn = actzip::torch::nn;
 //   torch::nn::Sequential net(nn::Conv2d(3, 16, 3), nn::BatchNorm2d(16), nn::ReLU(), nn::Conv2d(16, 16, 3));
 //   actzip::torch::Session session;
 //   nn::keep_with(*net, session);                      // once: names the layers by their paths
-//   actzip::torch::begin_step(session);                // before each forward: reports are of a step
+//   actzip::torch::begin_step(session);                // before each forward: a report covers one step
 //   net->forward(x).sum().backward();
 //
-// clone() gives LibTorch's own layers, as they inherit it.
+// clone() is inherited from LibTorch and returns LibTorch's own layers.
 #pragma once
 
 #include <torch/nn/modules.h>
@@ -23,7 +24,7 @@
 
 namespace actzip::torch::nn {
 
-/// What the layers have in common.
+/// The base class of all layers here.
 class Compressed {
  public:
   void keep_with(std::string name, const Session& session, const LayerOptions& options = {}) {
@@ -38,7 +39,7 @@ class Compressed {
   Layer layer_;
 };
 
-/// Gives `session` to all layers of `model`.
+/// Gives `session` to all layers of `model`, and names each by its path in the model.
 inline void keep_with(::torch::nn::Module& model, const Session& session, const LayerOptions& options = {}) {
   for (const auto& item : model.named_modules("", /*include_self=*/true)) {
     if (auto* layer = dynamic_cast<Compressed*>(item.value().get())) layer->keep_with(item.key(), session, options);

@@ -1,4 +1,4 @@
-// What `dual` makes of a tensor: the two parts that it keeps, to be looked at.
+// The two parts into which the codec `dual` splits a tensor, for analysis.
 //
 //   const auto parts = actzip::torch::take_apart(activation, {.bits = actzip::Bits(2)});
 //   double share = parts.low.square().sum().item<double>() / activation.square().sum().item<double>();
@@ -13,17 +13,17 @@
 
 namespace actzip::torch {
 
-/// Shaped as the tensor was, and on its device.
+/// The tensors have the original's shape and lie on its device.
 struct Parts {
-  at::Tensor low;              ///< f32: every element the average of its block, as it is kept
-  at::Tensor high;             ///< f32: the tensor less the low part, before it is coded
-  at::Tensor restored;         ///< of the tensor's type: what backward gets
+  at::Tensor low;              ///< f32: each element is the stored average of its block
+  at::Tensor high;             ///< f32: the tensor minus the low part, before encoding
+  at::Tensor restored;         ///< in the tensor's type: what backward would get
   std::size_t low_bytes = 0;   ///< of the averages
-  std::size_t high_bytes = 0;  ///< of codes and their statistics
+  std::size_t high_bytes = 0;  ///< of the codes and their statistics
 };
 
-/// Encodes `tensor` by `parameters` with the size of its maps, and decodes the whole and the low part.
-/// Throws Error: invalid_view if dual_spec() knows no maps in it, and as encode() does.
+/// Encodes `tensor` with `parameters` and block sizes that suit its feature maps, and decodes both the whole and the
+/// low part. Throws Error(invalid_view) if dual_spec() finds no feature maps in it, and Error as encode() does.
 Parts take_apart(const at::Tensor& tensor, const Dual& parameters, std::uint64_t seed = 0);
 
 }  // namespace actzip::torch

@@ -1,4 +1,4 @@
-// What is done at the end of a backward, and after an exception in the middle of one.
+// Work at the end of a backward, and after an exception inside one.
 #pragma once
 
 #include <functional>
@@ -8,18 +8,18 @@ namespace actzip::torch {
 /// Whether a backward runs on this thread.
 bool is_in_backward();
 
-/// Runs `check` when the backward that runs on this thread has ended, before its caller gets on; at once outside of
-/// any. What it throws, backward throws.
+/// Runs `check` when the backward on this thread has finished, before backward() returns; immediately if none runs. An
+/// exception from `check` becomes one of backward().
 void after_backward(std::function<void()> check);
 
-/// For what stands in the graph of a step and cannot be traced: throws, and says what to write.
+/// For objects in the autograd graph that compiled autograd cannot trace. Throws, and says what to do instead.
 [[noreturn]] void refuse_compiled_autograd();
 
-/// After an exception was caught that nobody is to hear of.
+/// Call it after catching an exception that is not passed on.
 void forget_exception();
 
-/// Set once, by the Python package: an exception that came through C++ is dropped, but Python may still hold it as its
-/// own. Called without the interpreter's lock.
+/// Sets what forget_exception() calls. The Python package sets it once, because an exception that was caught in C++ may
+/// still be set as Python's current exception. `forget` is called without the GIL.
 void set_exception_forgetter(void (*forget)());
 
 }  // namespace actzip::torch

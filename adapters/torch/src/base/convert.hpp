@@ -1,4 +1,4 @@
-// torch's types as the core's.
+// Conversions from torch's types to the core's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 
 namespace actzip::torch {
 
-/// Nothing for a type that the core does not know: complex, quantised, 8-bit floats.
+/// Returns nothing for a type that the core does not support: complex, quantised, 8-bit floats.
 inline std::optional<DType> to_dtype(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Float: return DType::f32;
@@ -31,8 +31,8 @@ inline std::optional<DType> to_dtype(c10::ScalarType type) {
   }
 }
 
-/// Whether the tensor holds its sizes itself. A nested tensor, a subclass that dispatches to Python and a traced tensor
-/// do not: they run code of their own when they are asked, or throw.
+/// Whether the tensor stores its sizes as plain numbers. Nested tensors, subclasses that dispatch to Python and traced
+/// tensors do not: asking them for sizes runs other code, or throws.
 inline bool has_plain_sizes(const c10::TensorImpl& tensor) {
   return !tensor.key_set().has(c10::DispatchKey::Python) && !tensor.is_nested() &&
          !tensor.has_symbolic_sizes_strides();

@@ -24,7 +24,7 @@ namespace actzip::torch {
 
 namespace {
 
-/// A forked process has none of its parent's pool threads, and OpenMP would wait for them for ever.
+/// A forked process has none of its parent's pool threads, and OpenMP would wait for them forever.
 std::atomic<bool> g_forked{false};
 
 class TorchExecutor final : public Executor {
@@ -51,7 +51,8 @@ c10::Device torch_device(const Stream& stream) {
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(stream.device().index)};
 }
 
-/// The c10 stream with a handle of ours: the current one if it has that handle, else one wrapped around it.
+/// Returns the c10 stream with the handle of `stream`: torch's current or default stream if it is one of these,
+/// otherwise a new wrapper.
 c10::Stream torch_stream(const Stream& stream) {
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
   const c10::Device device = torch_device(stream);
@@ -68,7 +69,8 @@ Allocation own(c10::Storage storage) {
   return {static_cast<std::byte*>(owner->storage.mutable_data()), owner->storage.nbytes(), owner};
 }
 
-/// The two streams come from torch's pool, and torch is asked for nothing that only its CUDA library has.
+/// Copies between a device and pinned memory. It uses two streams of torch's pool, and only c10's interfaces, so it
+/// needs no CUDA library of torch's.
 class TorchCopier final : public Copier {
  public:
   explicit TorchCopier(c10::Device device) : outward_(new_stream(device)), inward_(new_stream(device)) {}
@@ -104,7 +106,7 @@ class TorchCopier final : public Copier {
   }
 
  private:
-  /// Of those with priority, which programs seldom take for work of their own.
+  /// From the pool of high-priority streams, which programs seldom use for their own work.
   static Stream new_stream(c10::Device device) {
     const c10::impl::VirtualGuardImpl guard(device.type());
     const c10::Stream stream = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
@@ -124,7 +126,7 @@ class TorchMemory final : public Memory {
     return own(c10::Storage(c10::Storage::use_byte_size_t{}, bytes, allocator->allocate(bytes), allocator, false));
   }
 
-  /// In pinned memory, which a kernel writes by the same address.
+  /// In pinned memory: kernels can write it at the same address.
   Allocation allocate_visible(std::size_t bytes, const Stream& stream) override {
     const bool on_device = stream.device().kind != DeviceKind::cpu;
     const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCPU).pinned_memory(on_device);
@@ -159,7 +161,7 @@ class TorchMemory final : public Memory {
     return copier.get();
   }
 
-  /// What torch's allocator has cached can be had as well as what the driver says is free.
+  /// Counts what torch's allocator has cached as well as what the driver reports as free.
   [[nodiscard]] std::size_t available_bytes(const Stream& stream) const override {
     const c10::Device device = torch_device(stream);
     if (device.is_cpu()) return Memory::available_bytes(stream);

@@ -1,4 +1,4 @@
-// Tensors as kernels that do more than decode take them: a run of memory that begins at a multiple of 16.
+// Tensors in the form that the fused kernels require: memory that begins at a multiple of 16, in a given order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,8 @@ inline bool is_aligned(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0;
 }
 
-/// `tensor` in type and memory order of `like`; a copy if it is not so.
+/// Returns `tensor` in the type and memory order that `options` and `strides`, or `like`, prescribe; a copy if it
+/// differs or is not aligned.
 inline at::Tensor laid_out(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
                            const at::TensorOptions& options) {
   if (tensor.strides() == strides && tensor.dtype() == options.dtype() && is_aligned(tensor)) return tensor;

@@ -35,7 +35,7 @@ DefaultSessions& default_sessions() {
   return *sessions;
 }
 
-/// What graphs have encoded lately, by their seeds, which backward has, too.
+/// The sites of graphs that ran lately, by the seeds of each run, which its backward knows too.
 class EncodedSites {
  public:
   void put(const RunningGraph& graph) {
@@ -57,7 +57,7 @@ class EncodedSites {
   }
 
  private:
-  static constexpr std::size_t kMost = 512;  ///< graphs between their forward and their backward
+  static constexpr std::size_t kMost = 512;  ///< graphs between forward and backward
   std::mutex mutex_;
   std::unordered_map<const void*, std::pair<std::weak_ptr<GraphSession>, std::vector<SiteId>>> by_seeds_;
   std::deque<const void*> order_;
@@ -83,7 +83,7 @@ GraphSessionPtr session_for(std::string_view options) {
   return found->second;
 }
 
-/// A graph names its codecs in each call, and has few.
+/// Returns the spec of a codec's text. Cached, because graphs pass the text in each call.
 const CodecSpec& spec_of(c10::string_view text) {
   thread_local ByText<CodecSpec> t_known;
   const std::string_view key(text.data(), text.size());
@@ -162,8 +162,8 @@ GraphSessionPtr exchange_current_graph_session(GraphSessionPtr session) {
   return std::exchange(t_current, std::move(session));
 }
 
-/// With needs_fixed_stride_order, Inductor hands over what has the strides that the graph was traced with: another
-/// order of memory would be decoded into the wrong places.
+/// With needs_fixed_stride_order, Inductor passes tensors with the strides that they had when the graph was traced.
+/// Bytes in another memory order would be decoded into the wrong places.
 void register_graph_operators() {
   static const bool registered = [] {
     auto* library = new ::torch::Library(::torch::Library::DEF, "actzip", std::nullopt, __FILE__, __LINE__);
@@ -183,7 +183,7 @@ void register_graph_operators() {
     auto* common = new ::torch::Library(::torch::Library::IMPL, "actzip", c10::DispatchKey::CompositeExplicitAutograd,
                                         __FILE__, __LINE__);
     common->impl("begin", &begin);
-    return true;  // libraries are never destroyed, as torch's own
+    return true;  // libraries are never destroyed, like torch's own
   }();
   (void)registered;
 }

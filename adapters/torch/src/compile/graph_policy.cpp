@@ -14,7 +14,7 @@ namespace {
 
 using TensorPtr = c10::intrusive_ptr<c10::TensorImpl>;
 
-/// A tensor of which nothing but the shape is asked. It has no memory.
+/// A tensor that has a shape, but no memory.
 TensorPtr shape_only_tensor(const GraphShape& shape) {
   auto tensor = c10::make_intrusive<c10::TensorImpl>(
       c10::Storage(c10::Storage::use_byte_size_t{}, 0, c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta))),
@@ -29,7 +29,7 @@ std::string_view op_name(std::string_view schema) {
   return schema.substr(0, schema.find('.'));
 }
 
-/// What the operator's own reader finds in the arguments of this call.
+/// Reads facts from the arguments of the saver's call, with the operator's own reader.
 OperatorFacts facts_of(const GraphSaver& saver) {
   OperatorFacts facts;
   facts.recomputable = saver.recomputable;
@@ -43,7 +43,7 @@ OperatorFacts facts_of(const GraphSaver& saver) {
     if (!saver.shapes[i].empty()) call.tensors[i] = tensors.emplace_back(shape_only_tensor(saver.shapes[i])).get();
     if (i < saver.numbers.size()) call.numbers[i] = saver.numbers[i];
   }
-  if (saver.meets_parameter) call.parameter = &saver;  // any address: that there is one is all that counts
+  if (saver.meets_parameter) call.parameter = &saver;  // any address: readers only test whether there is one
   row->facts(call, nullptr, {saver.position}, facts);
   facts.meets_itself = saver.meets_itself;
   return facts;

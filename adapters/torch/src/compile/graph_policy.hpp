@@ -1,4 +1,4 @@
-// The policy for a tensor that a compiled graph saves: the table's rows and the session's choice, asked with shapes.
+// Asks the policy what to keep of a tensor that a compiled graph saves, from shapes alone: no tensors exist yet.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -14,14 +14,14 @@ namespace actzip::torch {
 
 using GraphShape = std::vector<std::int64_t>;
 
-/// Whom a graph saves a tensor for: a call of an operator, as far as the graph still knows it.
+/// A call of an operator that a graph saves a tensor for, as far as the graph still knows it.
 struct GraphSaver {
   std::string module;
   std::string schema;  ///< "aten::addmm"
   std::string slot;
   int position = 0;                ///< of the slot: see SlotCode
-  std::vector<GraphShape> shapes;  ///< of the arguments; empty where one is no tensor, or not known
-  std::vector<double> numbers;     ///< 0 where an argument is no number
+  std::vector<GraphShape> shapes;  ///< of the arguments; empty if one is no tensor, or unknown
+  std::vector<double> numbers;     ///< 0 if an argument is no number
   bool meets_parameter = false;
   bool meets_itself = false;
   bool recomputable = false;
@@ -33,10 +33,10 @@ struct GraphTensor {
   Shape shape;
 };
 
-/// What is to be kept of a tensor that serves all of these.
+/// What to keep of a tensor that serves several savers.
 struct GraphDecision {
   Decision decision;
-  std::string op;  ///< of the most demanding saver, as reports have it: "addmm"
+  std::string op;  ///< of the most demanding saver, as in reports: "addmm"
   std::string slot;
   std::string module;
   Use use = Use::unknown;

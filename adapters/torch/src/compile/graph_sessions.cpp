@@ -30,7 +30,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   throw Error(ErrorCode::invalid_state, "compiled graph: '" + std::string(text) + "' is no " + std::string(what));
 }
 
-/// The value of an enumeration whose text is `text`; its values are all the numbers below `count`.
+/// Returns the value of an enumeration whose text is `text`. Its values are the numbers below `count`.
 template <class Value>
 Value parse_value(std::string_view text, int count, std::string_view what) {
   for (int i = 0; i < count; ++i) {
@@ -91,7 +91,7 @@ GraphSite parse_graph_site(std::string_view line) {
           .reason = std::string(fields[11])};
 }
 
-/// Parsed once for each text; never forgotten, because reports refer to their reasons.
+/// Parses each text once. The results are never freed, because reports refer to their reasons.
 const std::vector<GraphSite>& graph_sites(std::string_view text) {
   static auto* mutex = new std::mutex;
   static auto* known = new ByText<std::vector<GraphSite>>;
@@ -115,13 +115,13 @@ std::vector<GraphSite> parse_graph_sites(std::string_view text) {
   return sites;
 }
 
-/// Not before a graph runs: while a CUDA graph is replayed none does, and the report stays.
+/// The step itself begins when a graph runs. While CUDA graphs are replayed none does, and the report stays.
 void GraphSession::begin_step() {
   const std::lock_guard lock(mutex_);
   is_announced_ = true;
 }
 
-/// What a checkpoint computes again belongs to the step whose backward runs.
+/// Graphs that a checkpoint runs again during backward belong to the step whose backward runs.
 void GraphSession::begin_step_if_due() {
   const std::lock_guard lock(mutex_);
   const bool is_after_backward = !is_in_backward() && backwards_of_graphs() != backward_seen_;
@@ -164,7 +164,7 @@ void GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std
   note(graph.sites[at], site, shape, site.before == 0 ? 0 : tensor.nbytes(), bytes);
 }
 
-/// Blocks that share a graph save at sites of one name, so they are told apart by their order.
+/// Blocks that share a graph have the same names for their sites, so they are told apart by their order.
 std::vector<SiteId> GraphSession::next_sites(const std::vector<GraphSite>& lines) {
   const std::lock_guard lock(mutex_);
   std::vector<SiteId> sites;
@@ -174,7 +174,7 @@ std::vector<SiteId> GraphSession::next_sites(const std::vector<GraphSite>& lines
   return sites;
 }
 
-/// Requires the mutex. Texts are built when a graph runs for the first time, not in every step.
+/// Requires the mutex. Names are built when a graph runs for the first time, not in every step.
 const std::vector<std::size_t>& GraphSession::names_of(const std::vector<GraphSite>& lines) {
   const auto [entry, is_new] = names_of_graph_.try_emplace(&lines);
   if (!is_new && entry->second.size() == lines.size()) return entry->second;
@@ -188,7 +188,7 @@ const std::vector<std::size_t>& GraphSession::names_of(const std::vector<GraphSi
   return entry->second;
 }
 
-/// Requires the mutex. The core's site has the use of whoever saves there now.
+/// Requires the mutex. Makes a new site if another use saves under this name now.
 SiteId GraphSession::next_site(Name& name, const GraphSite& line) {
   const auto ordinal = static_cast<std::size_t>(name.repetitions++);
   if (ordinal < name.sites.size() && name.sites[ordinal].second == line.use) return name.sites[ordinal].first;
@@ -208,7 +208,7 @@ void GraphSession::note(SiteId id, const GraphSite& site, const Shape& shape, st
   if (after > 0 && site.kind != SiteKind::encoded) session_.note_made(id);
 }
 
-/// Of what is not encoded: it is kept whole, or not at all.
+/// For a tensor that is not encoded: it is kept whole or not at all.
 void GraphSession::note_resized(SiteId id, const GraphSite& site, c10::IntArrayRef sizes) {
   const Shape shape = dense_shape(sizes);
   const auto bytes = static_cast<std::size_t>(unique_elems(shape)) * dtype_bytes(site.dtype);
@@ -220,7 +220,7 @@ void GraphSession::prepare(c10::Device device) {
   counter(device);
 }
 
-/// Requires the mutex. Bumped where the graph runs, so that a replay of a CUDA graph bumps it as well.
+/// Requires the mutex. The counter is advanced on the device, so that replays of a CUDA graph advance it as well.
 at::Tensor& GraphSession::counter(c10::Device device) {
   at::Tensor& counter = counters_[key_of(device)];
   if (!counter.defined()) {
@@ -230,7 +230,8 @@ at::Tensor& GraphSession::counter(c10::Device device) {
   return counter;
 }
 
-/// Multiples of an odd number: the codecs hash all their bits. None comes twice; torch's generators are not asked.
+/// Returns consecutive multiples of an odd number, none of which occurs twice; the codecs hash all bits of them. Does
+/// not use torch's generators.
 at::Tensor GraphSession::next_seeds(std::int64_t count, c10::Device device) {
   const std::lock_guard lock(mutex_);
   at::Tensor& last = counter(device);

@@ -1,7 +1,7 @@
-// Sessions of compiled graphs: who reports what a graph keeps, and where its seeds come from.
+// Sessions of compiled graphs: they report what graphs keep, and give out seeds.
 //
-// A graph knows the options that it was compiled with, by their text, and describes what it saves, by a text of its
-// own. Both survive in torch's caches, from process to process; which session they mean is found when the graph runs.
+// A graph contains, as text, the options that it was compiled with and a description of what it saves. Both survive in
+// torch's caches, across processes. Which session they belong to is decided when the graph runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,14 +22,14 @@
 
 namespace actzip::torch {
 
-/// Found by texts that nobody copies for it.
+/// Allows lookups by string_view without a copy.
 struct TextHash : std::hash<std::string_view> {
   using is_transparent = void;
 };
 template <class Value>
 using ByText = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
 
-/// One line of a graph's text: what is saved, and what is kept of it.
+/// One line of a graph's description: a saved tensor, and what is kept of it.
 struct GraphSite {
   std::string module;
   std::string op;
@@ -39,40 +39,42 @@ struct GraphSite {
   CodecSpec spec = Copy{};
   Cause cause = Cause::none;
   DType dtype = DType::f32;
-  Shape shape;              ///< when it was compiled, as are the bytes
-  bool is_resized = false;  ///< its sizes come with each run
+  Shape shape;              ///< when the graph was compiled, like `before` and `after`
+  bool is_resized = false;  ///< its sizes are passed in each run
   std::size_t before = 0;   ///< 0 if torch would not keep it
   std::size_t after = 0;
   std::string reason;
 };
 
-/// Fields are separated by tabs, in the order above; the shape of what is resized begins with '~'. Throws
-/// Error(invalid_state) for another text.
+/// Parses a graph's description. Fields are in the order above, separated by tabs; the shape of a resized tensor begins
+/// with '~'. Throws Error(invalid_state) for any other text.
 std::vector<GraphSite> parse_graph_sites(std::string_view text);
 
-/// Counts steps and repetitions for a session whose tensors are kept by graphs.
+/// Counts steps and repetitions of sites for a session whose tensors are kept by graphs. Thread-safe.
 class GraphSession : public std::enable_shared_from_this<GraphSession> {
  public:
   GraphSession(std::string options, actzip::Session session, std::uint64_t seed)
       : options_(std::move(options)), session_(std::move(session)), seed_(seed) {}
 
-  /// Whoever knows where a step begins says so: the next graph begins it. Else the first graph after a backward does.
+  /// Announces a step, which begins with the next graph. Without announcements, the first graph after a backward begins
+  /// a step.
   void begin_step();
 
-  /// A graph begins to run, with the text of what it saves: gives a seed for each line, on its device. `sizes` are
-  /// those of the lines that are resized, one after another.
+  /// Called when a graph begins to run, with its description. Returns one seed per line, on `device`. `sizes` are those
+  /// of the resized lines, one after another.
   at::Tensor begin_graph(std::string_view text, c10::Device device, c10::IntArrayRef sizes);
 
-  /// The tensor of a line of the graph that runs on this thread was encoded; its shape may be another than before.
+  /// Called when the tensor of a line was encoded by the graph that runs on this thread. Its shape may differ from that
+  /// at compilation.
   void note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes);
 
-  /// The bytes of a site were decoded: nobody needs them any more, unless the graph is kept.
+  /// Called when the bytes of a site were decoded. They are no longer needed, unless the graph is retained.
   void note_decoded(SiteId site) { session_.note_released(site); }
 
-  /// Memory on a device that is written while CUDA graphs are replayed, made before one is captured.
+  /// Allocates the memory that replays of CUDA graphs write. Call it before a graph is captured.
   void prepare(c10::Device device);
 
-  /// How many have begun, ever.
+  /// Number of graphs that have begun since the session was made.
   [[nodiscard]] std::uint64_t graphs_begun() const { return graphs_begun_; }
 
   [[nodiscard]] Report report() const { return session_.report(); }
@@ -80,7 +82,7 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
 
  private:
   void begin_step_if_due();
-  /// What lines of graphs are called, and the sites that this was in one step.
+  /// The sites of all lines with the same name, in the order of a step.
   struct Name {
     int repetitions = 0;  ///< in this step
     std::vector<std::pair<SiteId, Use>> sites = {};
@@ -97,9 +99,9 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   actzip::Session session_;
   const std::uint64_t seed_;
   std::atomic<std::uint64_t> graphs_begun_ = 0;
-  std::mutex mutex_;  ///< of everything below
+  std::mutex mutex_;  ///< guards everything below
   bool has_begun_ = false;
-  bool is_announced_ = false;  ///< a step, with the next graph
+  bool is_announced_ = false;  ///< a step, which the next graph begins
   std::uint64_t backward_seen_ = 0;
   std::vector<Name> names_;
   std::unordered_map<std::string, std::size_t> name_numbers_;
@@ -107,13 +109,13 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   std::unordered_map<int, at::Tensor> counters_;  ///< by device; of the CPU under -1
 };
 
-/// The one that serves graphs of these options outside of all calls of a model. Replaces the one before.
+/// Sets the session of graphs with these options while no session is current. Replaces the one before.
 void set_default_graph_session(const std::shared_ptr<GraphSession>& session);
 
-/// While it is set, graphs of its options on this thread belong to it. Null: none. Gives the one before.
+/// Sets the session of graphs with its options on this thread. Null: none. Returns the one before.
 std::shared_ptr<GraphSession> exchange_current_graph_session(std::shared_ptr<GraphSession> session);
 
-/// encode, decode and begin, in torch's dispatcher under "actzip::". Does nothing the second time.
+/// Registers actzip::encode, actzip::decode and actzip::begin with torch's dispatcher. Does nothing the second time.
 void register_graph_operators();
 
 }  // namespace actzip::torch

@@ -1,4 +1,4 @@
-// What the operators of one compiled graph know of each other while it runs.
+// What the operators of one compiled graph share while it runs.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ struct RunningGraph {
   std::shared_ptr<GraphSession> session = {};
   const std::vector<GraphSite>* lines = nullptr;
   std::vector<SiteId> sites = {};  ///< of its lines, in this run
-  const void* seeds = nullptr;     ///< by which its operators know it
+  const void* seeds = nullptr;     ///< by which operators identify the graph
 };
 
-/// The one that began last on this thread.
+/// Returns the graph that began last on this thread.
 const RunningGraph& running_graph();
 void set_running_graph(RunningGraph graph);
 
-/// The bytes of a line of the graph with these seeds were decoded, on whatever thread backward runs. Does nothing for a
-/// graph that began long ago.
+/// Says that the bytes of a line were decoded, in the graph with these seeds, on any thread. Does nothing for a graph
+/// that began long ago.
 void note_decoded(const void* seeds, std::int64_t line);
 
-/// How many tensors were decoded, of all graphs: a step begins where that has changed.
+/// Returns how many tensors all graphs have decoded. A changed number means that a backward has run.
 std::uint64_t backwards_of_graphs();
 
 }  // namespace actzip::torch

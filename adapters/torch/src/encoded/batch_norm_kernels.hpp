@@ -1,4 +1,4 @@
-// The kernels of actzip/batch_norm.hpp, called with torch's tensors.
+// Calls the kernels of actzip/batch_norm.hpp with torch's tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,32 +11,32 @@
 
 namespace actzip::torch {
 
-/// Channels side by side, nothing between them; in which order the rows lie does not matter. No rows for any other
-/// tensor.
+/// Returns the tensor as rows of channels, if channels are adjacent in memory and there are no gaps; the order of the
+/// rows does not matter. No rows for any other tensor.
 ChannelRows rows_of(const at::Tensor& tensor);
 
-/// Whether they are f32 numbers as kernels take them, on the device of `like`, or nothing.
+/// Whether `numbers` is undefined, or contiguous and aligned f32 on the device of `like`, as kernels require.
 bool are_plain(const at::Tensor& numbers, const at::Tensor& like);
 
-/// Null for nothing.
+/// Null if the tensor is undefined.
 const float* floats(const at::Tensor& tensor);
 float* mutable_floats(const at::Tensor& tensor);
 
 ByteSpan bytes_of(const at::Tensor& tensor);
 at::Tensor workspace_for(const ChannelRows& shape, const at::TensorOptions& options);
 
-/// What batch_norm_backward() needs.
+/// The arguments of batch_norm_backward().
 struct BatchNormBackward {
   const Encoding& input;
   NormValues values;
   const ChannelRows& shape;
   const Normalization& norm;
-  const std::byte* positive;  ///< the mask of a ReLU behind it, or null
+  const std::byte* positive;  ///< the mask of a ReLU that follows, or null
   const at::Tensor& gradient;
-  const at::Tensor& for_input;  ///< to be filled, in the same memory order
+  const at::Tensor& for_input;  ///< to be written, in the same memory order
 };
 
-/// Gradients of input, weight and bias, on the current stream.
+/// Returns the gradients of input, weight and bias, computed on the current stream.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients_of(const BatchNormBackward& job);
 
 }  // namespace actzip::torch

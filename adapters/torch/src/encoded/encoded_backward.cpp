@@ -1,4 +1,5 @@
-// Each operator is computed from the encoded bytes where a kernel of the core takes them, and by torch's own otherwise.
+// Each operator is computed from the encoded bytes if a kernel of the core supports the call, otherwise by torch's own
+// operator from the values.
 #include "encoded/encoded_backward.hpp"
 
 #include <ATen/ops/cudnn_batch_norm_backward.h>
@@ -35,23 +36,25 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-/// A gradient to be made element by element, in the memory order of what was kept.
+/// A gradient that is computed element by element, in the memory order of the saved tensor.
 struct Gradient {
   Encoding encoding;
-  float scale;  ///< of what was kept
+  float scale;  ///< the saved tensor is this multiple of the encoded values
   Elements elements;
   at::Tensor above;
-  at::Tensor below;  ///< to be filled
+  at::Tensor below;  ///< to be written
   Stream stream;
 };
 
-/// Whether a kernel that reads what `saved` stands for can read this, too. Where not, torch's operator says why.
+/// Whether a kernel that reads the bytes of `saved` can read `gradient`, too. If not, torch's operator raises the
+/// error.
 bool is_readable(const at::Tensor& gradient, const at::Tensor& saved) {
   return gradient.layout() == at::kStrided && gradient.has_storage() && gradient.device() == saved.device() &&
          gradient.sizes() == saved.sizes() && encoded_in(gradient) == nullptr;
 }
 
-/// None where `saved` stands for nothing, `gradient` is not readable beside it, or fits(encoding, elements) says no.
+/// Returns nothing if `saved` is not encoded, `gradient` is not readable along with it, or fits(encoding, elements) is
+/// false.
 template <class Fits>
 std::optional<Gradient> gradient_of(const at::Tensor& gradient, const at::Tensor& saved, Fits fits) {
   const Encoded* kept = encoded_in(saved);
@@ -69,7 +72,7 @@ std::optional<Gradient> gradient_of(const at::Tensor& gradient, const at::Tensor
                   .stream = current_stream(below.device())};
 }
 
-/// The same, if what was kept is one bit an element: a boolean, or whether a number is above 0.
+/// The same, if one bit per element was kept: a boolean, or whether a number is above 0.
 std::optional<Gradient> masked(const at::Tensor& gradient, const at::Tensor& saved) {
   return gradient_of(gradient, saved, [&](const Encoding& encoding, const Elements& elements) {
     const auto* mask = std::get_if<Mask>(&encoding.spec);
@@ -78,7 +81,7 @@ std::optional<Gradient> masked(const at::Tensor& gradient, const at::Tensor& sav
   });
 }
 
-/// The same, if it is the values themselves, of the gradient's type.
+/// The same, if values of the gradient's type were kept.
 std::optional<Gradient> valued(const at::Tensor& gradient, const at::Tensor& saved) {
   if (gradient.scalar_type() != saved.scalar_type()) return {};
   return gradient_of(gradient, saved, [](const Encoding& encoding, const Elements& elements) {
@@ -86,7 +89,7 @@ std::optional<Gradient> valued(const at::Tensor& gradient, const at::Tensor& sav
   });
 }
 
-/// Whether it stands for a multiple of what was kept, which products alone take.
+/// Whether the tensor stands for a multiple of what was kept, which only products support.
 bool is_scaled(const at::Tensor& tensor) {
   const Encoded* kept = encoded_in(tensor);
   return kept != nullptr && kept->scale != 1.0;
@@ -111,7 +114,7 @@ at::Tensor native_dropout_backward(const at::Tensor& gradient, const at::Tensor&
   return found->below;
 }
 
-/// Undefined if kernels do not take it.
+/// Undefined if no kernel supports the call.
 at::Tensor activation_gradient(Activation activation, const at::Tensor& gradient, const at::Tensor& self) {
   const c10::OptionalDeviceGuard guard(self.device());
   const auto found = is_scaled(self) ? std::nullopt : valued(gradient, self);
@@ -142,7 +145,7 @@ at::Tensor mul(const at::Tensor& self, const at::Tensor& other) {
   return found->below;
 }
 
-/// The gradient of a square asks for its base to the first power, times 2, times the gradient from above.
+/// The gradient of a square computes its base to the power of 1, times 2, times the gradient from above.
 at::Tensor pow(const at::Tensor& self, const at::Scalar& exponent) {
   const Encoded* kept = encoded_in(self);
   const bool is_same = kept != nullptr && self.is_floating_point() && !exponent.isComplex() && exponent.equal(1);
@@ -155,14 +158,14 @@ at::Tensor mul_by_number(const at::Tensor& self, const at::Scalar& number) {
   return encoded_tensor({kept->packed, kept->scale * number.toDouble()});
 }
 
-/// What torch's batch norm saves beside its input: numbers of channels.
+/// What torch's batch norm saves in addition to its input: one number per channel.
 struct BatchStatistics {
   at::Tensor mean;
   at::Tensor inverse_deviation;
 };
 
-/// Gradients of input, weight and bias in training. None if kernels do not take what was kept of the input, or channels
-/// do not lie side by side.
+/// Returns the gradients of input, weight and bias in training. Nothing if kernels do not support what was kept of the
+/// input, or channels are not adjacent.
 std::optional<ThreeTensors> batch_norm_gradients(const at::Tensor& gradient, const at::Tensor& input,
                                                  const at::Tensor& weight, const BatchStatistics& statistics) {
   const Encoded* kept = encoded_in(input);

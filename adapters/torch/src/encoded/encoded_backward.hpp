@@ -10,8 +10,8 @@ struct Node;
 
 namespace actzip::torch {
 
-/// Whether backward of `node` hands what it restores to one of the operators below, and looks at nothing but sizes
-/// itself.
+/// Whether the backward of `node` passes what it restores to one of the operators below, and otherwise uses its sizes
+/// alone.
 bool calls_known_operator(const ::torch::autograd::Node& node);
 
 /// Registers the operators.

@@ -18,7 +18,7 @@ namespace actzip::torch {
 
 namespace {
 
-/// The last of the backends that torch leaves to others: no device that has kernels of ours uses it.
+/// The last of the backends that torch leaves to other libraries. Devices with kernels of ours do not use it.
 constexpr auto kBackend = c10::DispatchKey::PrivateUse3;
 constexpr auto kBackendBit = c10::BackendComponent::PrivateUse3Bit;
 
@@ -46,7 +46,7 @@ class EncodedImpl final : public c10::TensorImpl {
   [[nodiscard]] const Encoded& encoded() const { return encoded_; }
 
  private:
-  /// The device's own key too, so that whoever asks is told where it lies; ours goes first.
+  /// Includes the device's own key, so that the tensor reports its device; our key has priority.
   static c10::DispatchKeySet keys_for(c10::Device device) {
     const auto own = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
     return c10::DispatchKeySet(own) | c10::DispatchKeySet(kBackend);
@@ -62,7 +62,7 @@ class EncodedImpl final : public c10::TensorImpl {
   Encoded encoded_;
 };
 
-/// Whether there was something to decode.
+/// Decodes encoded tensors in `argument`. Returns whether there were any.
 bool decode_in(c10::IValue& argument) {
   if (argument.isTensor()) {
     if (encoded_in(argument.toTensor()) == nullptr) return false;
@@ -71,7 +71,7 @@ bool decode_in(c10::IValue& argument) {
   }
   if (!argument.isList()) return false;
   bool found = false;
-  auto list = argument.toList().copy();  // the caller's stays as it is
+  auto list = argument.toList().copy();  // the caller's list must not change
   for (std::size_t i = 0; i < list.size(); ++i) {
     c10::IValue element = list.get(i);
     if (!decode_in(element)) continue;
@@ -82,7 +82,7 @@ bool decode_in(c10::IValue& argument) {
   return found;
 }
 
-/// Every operator that has no kernel for encoded tensors.
+/// The fallback for operators without a kernel for encoded tensors.
 void decode_and_call(const c10::OperatorHandle& op, ::torch::jit::Stack* stack) {
   bool found = false;
   const std::size_t count = op.schema().arguments().size();
@@ -91,8 +91,8 @@ void decode_and_call(const c10::OperatorHandle& op, ::torch::jit::Stack* stack) 
   op.callBoxed(stack);
 }
 
-/// Operators with a kernel of torch's for every backend, which a fallback would not go before: some of them read
-/// memory.
+/// Registers decode_and_call() for operators that have one kernel of torch's for all backends. That kernel takes
+/// precedence over a fallback, and some of them read memory.
 void decode_for_common_kernels(::torch::Library& library) {
   constexpr std::string_view kNamespace = "aten::";
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -114,8 +114,8 @@ void check_backend_is_free() {
                        ", which actzip needs for itself (allowed: PrivateUse1 and PrivateUse2 for others)"));
 }
 
-/// Whether an operator that runs now may get it so. Whoever differentiates twice saves it again, and a mode looks at
-/// every argument.
+/// Whether an operator may get the tensor encoded now. Not if gradients are enabled, since differentiating twice saves
+/// it again; and not in a mode, which inspects every argument.
 bool can_stay_encoded(const Packed& packed) {
   return packed.is_encoded() && !packed.is_derived() && packed.device().is_cuda() && !is_trying() &&
          !c10::isComplexType(packed.type()) && packed.witness() == nullptr && !at::GradMode::is_enabled() &&
@@ -155,7 +155,7 @@ at::Tensor for_current_node(const Packed& packed) {
 void install_encoded_tensors() {
   static const bool installed = [] {
     check_backend_is_free();
-    // A sparse or nested tensor beside an encoded one takes the call to other keys of the same backend.
+    // If a call also has a sparse or nested argument, it is dispatched to other keys of the same backend.
     for (const auto key : {kBackend, c10::DispatchKey::SparsePrivateUse3, c10::DispatchKey::SparseCsrPrivateUse3,
                            c10::DispatchKey::NestedTensorPrivateUse3}) {
       auto* others = new ::torch::Library(::torch::Library::IMPL, "_", key, __FILE__, __LINE__);
@@ -164,7 +164,7 @@ void install_encoded_tensors() {
     auto* known = new ::torch::Library(::torch::Library::IMPL, "aten", kBackend, __FILE__, __LINE__);
     add_backward_kernels(*known);
     decode_for_common_kernels(*known);
-    return true;  // libraries are never destroyed, as torch's own
+    return true;  // libraries are never destroyed, like torch's own
   }();
   (void)installed;
 }

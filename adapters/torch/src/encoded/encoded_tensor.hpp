@@ -1,9 +1,9 @@
-// A tensor without memory: it stands for what was kept, until somebody needs the values.
+// A tensor without memory that stands for encoded bytes until the values are needed.
 //
 // Backward calls an operator with what a node restores. Some operators can be computed from the encoded bytes in one
-// pass, which saves writing the values and reading them again; they get such a tensor, and encoded_backward.cpp has
-// them. It has sizes, strides, type and device of what was saved. Any other operator that meets it gets the values:
-// torch's dispatcher comes here first, because the tensor also belongs to a backend of our own.
+// pass, which saves writing the values and reading them again. These operators are in encoded_backward.cpp, and they
+// get such a tensor. It has the sizes, strides, type and device of the saved tensor. It also belongs to a backend of
+// our own, so torch's dispatcher calls us first. Any other operator gets the values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,30 +12,30 @@
 
 namespace actzip::torch {
 
-/// What such a tensor stands for.
+/// What an encoded tensor stands for.
 struct Encoded {
-  Packed packed;       ///< is_encoded()
-  double scale = 1.0;  ///< of the values
+  Packed packed;       ///< requires is_encoded()
+  double scale = 1.0;  ///< the tensor is this multiple of the values
 };
 
-/// Throws as Packed::check_version().
+/// Makes an encoded tensor. Throws as Packed::check_version().
 at::Tensor encoded_tensor(Encoded encoded);
 
-/// What `tensor` stands for; null for any other tensor.
+/// Returns what `tensor` stands for; null if it is no encoded tensor.
 const Encoded* encoded_in(const at::Tensor& tensor);
 
-/// `tensor`, or the values that it stands for.
+/// Returns `tensor`, or the values that it stands for.
 at::Tensor decoded(const at::Tensor& tensor);
 
-/// What a node gets that calls an operator of encoded_backward.cpp: an encoded tensor where kernels take one, else what
-/// unpack_as_tried() gives.
+/// Restores a tensor for a node that calls an operator of encoded_backward.cpp: as an encoded tensor if kernels may
+/// support it, otherwise as unpack_as_tried() does.
 at::Tensor for_known_operator(const Packed& packed);
 
-/// What the node that runs now gets.
+/// Restores a tensor for the node that runs now.
 at::Tensor for_current_node(const Packed& packed);
 
-/// Tells torch's dispatcher, once. Throws Error(backend_unavailable), and tells it nothing, if another library in this
-/// process has taken the same private backend.
+/// Registers the backend and its kernels with torch's dispatcher, once. Throws Error(backend_unavailable), and
+/// registers nothing, if another library in this process uses the same private backend.
 void install_encoded_tensors();
 
 }  // namespace actzip::torch

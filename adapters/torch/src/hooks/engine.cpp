@@ -22,7 +22,7 @@ using ::torch::autograd::Engine;
 using ::torch::autograd::SavedVariableHooks;
 using ::torch::autograd::variable_list;
 
-/// What one saved variable owns in our scopes.
+/// The hooks of one saved variable in one of our scopes.
 class Hooks final : public SavedVariableHooks {
  public:
   explicit Hooks(std::shared_ptr<SessionImpl> session) : session_(std::move(session)) {}
@@ -32,17 +32,17 @@ class Hooks final : public SavedVariableHooks {
     session_.reset();
   }
   at::Tensor call_unpack_hook() override { return for_current_node(packed_.settled()); }
-  /// Compiled autograd asks for functions of Python's, to trace them.
+  /// Compiled autograd calls this to get Python functions that it can trace.
   std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data() const override {
     refuse_compiled_autograd();
   }
 
  private:
-  std::shared_ptr<SessionImpl> session_;  ///< until it has packed: a session may be gone before backward
+  std::shared_ptr<SessionImpl> session_;  ///< until it has packed; a session may be destroyed before backward
   Packed packed_;
 };
 
-/// Scopes of C++ programs on this thread. Python's are on torch's own stack.
+/// Scopes of C++ programs on this thread. Scopes of Python programs are on torch's own stack.
 thread_local std::vector<std::shared_ptr<SessionImpl>> t_scopes;
 
 std::atomic<SessionOfHook> g_session_of{nullptr};
@@ -106,8 +106,8 @@ Saving who_saves() {
 
 void install_engine() {
   static const bool installed = [] {
-    install_encoded_tensors();  // first: it may refuse, and then nothing has changed
-    g_engine = new ForwardingEngine(Engine::get_default_engine());  // never destroyed, as torch's own
+    install_encoded_tensors();                                      // first: if it throws, nothing has changed
+    g_engine = new ForwardingEngine(Engine::get_default_engine());  // never destroyed, like torch's own
     ::torch::autograd::set_default_engine_stub([]() -> Engine& { return *g_engine; });
     return true;
   }();
@@ -118,7 +118,7 @@ void set_session_of_hook(SessionOfHook session_of) { g_session_of.store(session_
 
 Scope::Scope(std::shared_ptr<SessionImpl> session) {
   t_scopes.reserve(t_scopes.size() + 1);
-  session->believe_guard();  // here, so that nothing has begun if a warning is made an error
+  session->believe_guard();  // before the step begins: the warning below may be an error
   if (const std::string notice = session->take_notice(); !notice.empty()) TORCH_WARN(notice);
   start_listening(session);
   t_scopes.push_back(std::move(session));

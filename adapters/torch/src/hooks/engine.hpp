@@ -1,4 +1,4 @@
-// How torch asks us for hooks: a forwarding autograd engine around the one that was there.
+// The autograd engine in front of torch's, through which torch gets our saved-tensor hooks.
 #pragma once
 
 #include <c10/util/python_stub.h>
@@ -9,23 +9,23 @@
 
 namespace actzip::torch {
 
-/// Puts our engine in front of torch's, once, when the first session is made; later calls do nothing. It forwards
-/// everything but the question which hooks a saved variable gets, and stays until the process ends. Throws as
+/// Puts our engine in front of torch's when the first session is made; later calls do nothing. It forwards everything
+/// except the question which hooks a saved variable gets, and stays until the process ends. Throws as
 /// install_encoded_tensors().
 void install_engine();
 
-/// Who gets what autograd saves on this thread now.
+/// Where tensors go that autograd saves on this thread now.
 struct Saving {
-  std::shared_ptr<SessionImpl> session;  ///< of the innermost scope, if that is ours
-  bool is_others = false;                ///< hooks that are not ours, a transform that forbids hooks, or a tracer
+  std::shared_ptr<SessionImpl> session;  ///< of the innermost scope; null if there is none of ours
+  bool is_others = false;                ///< foreign hooks, a transform that forbids hooks, or a tracer
 };
 Saving who_saves();
 
-/// The session behind the top of torch's own stack of Python hooks; null if somebody else pushed it. Called without the
-/// interpreter's lock.
+/// Returns the session whose scope pushed `pack_hook` onto torch's own stack of Python hooks; null for foreign hooks.
+/// Called without the GIL.
 using SessionOfHook = std::shared_ptr<SessionImpl> (*)(PyObject* pack_hook);
 
-/// Set once, by the Python package.
+/// Sets how Python's hooks are recognised. The Python package calls it once.
 void set_session_of_hook(SessionOfHook session_of);
 
 }  // namespace actzip::torch

@@ -29,7 +29,8 @@ const OperatorInfo kSilu{"silu", {"self"}};
 const OperatorInfo kDropout{"dropout.mul", {"self", "other"}};
 const OperatorInfo kNativeDropout{"native_dropout", {}};
 
-/// In place of its input, which keeps its memory and its version counter.
+/// While it lives, operators may work in place on `tensor`, below autograd. Its version counter still counts the
+/// change.
 class InPlace {
  public:
   explicit InPlace(const at::Tensor& tensor) { ::torch::autograd::check_inplace(tensor, /*requires_grad=*/true); }
@@ -38,7 +39,7 @@ class InPlace {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset};
 };
 
-/// One saved tensor, and a gradient that is a function of both.
+/// A node that saves one tensor, with a gradient that depends on it and on the gradient from above.
 template <class Function>
 class PointwiseNode final : public LayerNode {
  public:
@@ -71,7 +72,7 @@ Result from_input(Forward& forward, const OperatorInfo& op, const at::Tensor& in
   return result;
 }
 
-/// The same, in one pass with encoding where that is possible.
+/// The same, computed in the pass that encodes the input if possible.
 template <class Run, class Function>
 Result fused(Forward& forward, const OperatorInfo& op, Activation activation, const at::Tensor& input, const Run& run,
              const char* name, Function function) {
@@ -84,7 +85,7 @@ Result fused(Forward& forward, const OperatorInfo& op, Activation activation, co
   return result;
 }
 
-/// A layer that saves its result; `run` works in place if it is to.
+/// A layer that saves its result. If `inplace`, `run` works in place.
 template <class Run, class Node>
 at::Tensor connected(Forward& forward, const at::Tensor& input, bool inplace, const Run& run, const Node& node) {
   if (inplace) {
@@ -100,14 +101,14 @@ at::Tensor connected(Forward& forward, const at::Tensor& input, bool inplace, co
   return result;
 }
 
-/// Lets those that follow derive their input through the ReLU as well.
+/// Offers the norm's recipe, with the ReLU's mask, to the layers that follow.
 void offer_masked(LayerNode& node, const at::Tensor& result, Recipe recipe, const Packed& mask) {
   recipe.mask = mask;
   node.recipe = share(std::move(recipe));
   node.result = Stamp(result);
 }
 
-/// In place of what a batch norm gave: one node for both.
+/// An in-place ReLU on the result of a batch norm: one node for both.
 template <class Node>
 at::Tensor relu_behind_norm(Forward& forward, const at::Tensor& input, const Recipe& before, const Node& joined) {
   const auto run = [](const at::Tensor& x) { return at::relu_(const_cast<at::Tensor&>(x)); };
@@ -182,7 +183,7 @@ Result silu(const Layer& layer, const at::Tensor& input, bool inplace) {
   }
   const auto node = pointwise_node("ActzipSilu", gradient_of);
   {
-    const at::NoGradGuard no_graph;  // what is saved is about to be written over
+    const at::NoGradGuard no_graph;  // the input is about to be overwritten
     node->saved = forward.keep(kSilu, {0}, input.clone());
   }
   return connected(
@@ -199,7 +200,7 @@ Result dropout(const Layer& layer, const at::Tensor& input, double p, bool inpla
   if (!forward.keeps() || p <= 0.0 || p >= 1.0) return std::nullopt;
   const double scale = 1.0 / (1.0 - p);
   at::Tensor mask;
-  if (input.is_cuda() && !inplace) {  // as torch does, so that it draws the same
+  if (input.is_cuda() && !inplace) {  // as torch does, so that it draws the same numbers
     const auto node = pointwise_node("ActzipDropout", [scale](const at::Tensor& gradient, const at::Tensor& saved) {
       return at::native_dropout_backward(gradient, saved, scale);
     });

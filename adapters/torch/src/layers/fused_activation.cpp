@@ -11,7 +11,7 @@ namespace actzip::torch::layers {
 
 namespace {
 
-/// Of a dense tensor; none otherwise.
+/// Nothing unless the tensor is dense and aligned.
 std::optional<Elements> elements_of(const at::Tensor& tensor) {
   const auto dtype = to_dtype(tensor.scalar_type());
   if (!dtype || !tensor.is_non_overlapping_and_dense() || !is_aligned(tensor)) return std::nullopt;

@@ -1,4 +1,4 @@
-// Activations on CUDA that encode their input while they are computed.
+// Activation functions on CUDA that encode their input in the same pass.
 #pragma once
 
 #include "actzip/activation.hpp"
@@ -6,8 +6,8 @@
 
 namespace actzip::torch::layers {
 
-/// The activation of `input`, which is encoded into `room` in the same pass; undefined, and nothing is written, if no
-/// bytes are wanted or kernels do not take it.
+/// Returns the activation of `input`, and encodes `input` into `room` in the same pass. Undefined, and nothing is
+/// written, if no bytes are wanted or no kernel supports the call.
 at::Tensor activate_into(const Reservation& room, Activation activation, const at::Tensor& input);
 
 }  // namespace actzip::torch::layers

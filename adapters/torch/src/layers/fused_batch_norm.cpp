@@ -24,10 +24,10 @@ namespace actzip::torch::layers {
 
 namespace {
 
-/// The plane that kernels read; null without a mask.
+/// The bits that kernels read; null without a mask.
 const std::byte* plane_of(const std::optional<Encoding>& mask) { return mask ? mask->bytes.data : nullptr; }
 
-/// None if it is not a plane of signs.
+/// Nothing if the mask is not kept as one bit per element.
 std::optional<Encoding> signs_of(const Packed& mask) {
   if (!mask.is_encoded()) return std::nullopt;
   Encoding encoding = mask.encoding();
@@ -35,7 +35,7 @@ std::optional<Encoding> signs_of(const Packed& mask) {
   return spec != nullptr && *spec == Mask{} ? std::optional(std::move(encoding)) : std::nullopt;
 }
 
-/// What kernels need of what is kept; none if they do not take it.
+/// The encodings that kernels read.
 struct Encodings {
   Encoding input;
   std::optional<Encoding> mask;
@@ -128,12 +128,12 @@ variable_list FusedBatchNormNode::backward(const at::Tensor& gradient) {
   const at::Tensor for_input = at::empty_strided(sizes_, strides_, options_);
   auto [for_x, for_weight, for_bias] = gradients_of({found->input, NormValues::normal, norm.shape, norm.normalization(),
                                                      plane_of(found->mask), from_above, for_input});
-  (void)weight_.get();  // complains if it was modified
+  (void)weight_.get();  // throws if it was modified
   return {std::move(for_x), needs(1) ? std::move(for_weight) : at::Tensor(),
           needs(2) ? std::move(for_bias) : at::Tensor()};
 }
 
-/// Where noise is tried out, or what is kept is no encoding that kernels take.
+/// Used while noise is tried, or if kernels do not support how the input is kept.
 variable_list FusedBatchNormNode::by_torch(const at::Tensor& gradient) const {
   const at::Tensor from_above = mask ? at::threshold_backward(gradient, mask->unpack(), 0) : gradient;
   const at::Tensor rstd = norm.numbers.select(0, 3);

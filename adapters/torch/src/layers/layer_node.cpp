@@ -54,14 +54,14 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor.is_meta() && !tensor.is_inference() && !tensor.is_complex() && !tensor._fw_grad(0).defined();
 }
 
-/// Modes that want to see torch's own operators.
+/// Whether a mode is active that must see torch's own operators.
 bool is_watched() {
   return c10::impl::TorchDispatchModeTLS::any_modes_set() || c10::impl::PythonDispatcherTLS::get_state() != nullptr ||
          c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
          c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);
 }
 
-/// The session that keeps for `layer` now; null if it is not to keep.
+/// Returns the session that `layer` uses now; null if the layer must not keep anything.
 std::shared_ptr<SessionImpl> keeper_for(const Layer& layer) {
   Saving saving = who_saves();
   if (saving.is_others || is_watched()) return nullptr;
@@ -70,7 +70,7 @@ std::shared_ptr<SessionImpl> keeper_for(const Layer& layer) {
   return default_session().impl();
 }
 
-/// As if the operator had been called with `tensor` alone.
+/// Reads facts as if the operator had been called with `tensor` alone.
 OperatorFacts facts_by_table(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor) {
   OperatorFacts facts;
   if (op.row == nullptr || op.row->facts == nullptr) return facts;
@@ -83,7 +83,7 @@ OperatorFacts facts_by_table(const OperatorInfo& op, SlotCode slot, const at::Te
   return facts;
 }
 
-/// So that only those who differentiate twice meet an error.
+/// Makes a second differentiation an error.
 variable_list once_differentiable(variable_list gradients, const std::string& layer) {
   const auto error = make_node<::torch::autograd::DelayedError>(
       "actzip: " + layer + " cannot be differentiated twice; actzip.restore(model) gives torch's own layers back",

@@ -1,4 +1,5 @@
-// What all layers share: the decision to keep, the node that runs in backward, and the way back to torch's graph.
+// What all layers share: the decision whether the layer keeps its own tensors, the node that runs in backward, and the
+// connection to torch's graph.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -24,8 +25,8 @@ using ::torch::autograd::variable_list;
 
 struct Recipe;
 
-/// A tensor that exists anyway, such as a weight: nothing is kept of it. Throws as torch does if it was modified in
-/// place meanwhile.
+/// A tensor that exists anyway, such as a weight, so nothing is stored for it. get() throws, as torch does, if the
+/// tensor was modified in place meanwhile.
 class Borrowed {
  public:
   Borrowed() = default;
@@ -37,7 +38,7 @@ class Borrowed {
   std::uint32_t version_ = 0;
 };
 
-/// A tensor as it was at some moment, so that it can be told whether it still has the same values.
+/// Identifies a tensor's values at some moment. fits() says whether a tensor still has them.
 class Stamp {
  public:
   Stamp() = default;
@@ -50,7 +51,7 @@ class Stamp {
   std::uint64_t version_ = 0;
 };
 
-/// Operators run as they do below autograd and autocast, which a layer has dealt with itself.
+/// While it lives, operators run below autograd and autocast, which the layer has handled itself.
 class BelowAutograd {
  public:
   BelowAutograd() : guard_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset) {}
@@ -59,14 +60,14 @@ class BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard guard_;
 };
 
-/// What `function` gives as it runs there.
+/// Returns what `function` returns when it runs in that state.
 template <class Function>
 auto below_autograd(Function function) {
   const BelowAutograd below;
   return function();
 }
 
-/// A node with one result. What it keeps is freed when torch says so.
+/// A node with one result. torch says when it frees what it keeps.
 class LayerNode : public Node {
  public:
   explicit LayerNode(const char* name) : name_(name) {}
@@ -77,11 +78,11 @@ class LayerNode : public Node {
 
   /// How the result can be computed from what this node keeps; mostly null.
   std::shared_ptr<const Recipe> recipe;
-  Stamp result;                                     ///< for which the recipe holds
+  Stamp result;                                     ///< the result that the recipe computes
   std::shared_ptr<std::atomic<bool>> backward_ran;  ///< the session's
 
  protected:
-  /// Gradients in the order of the edges; those that nobody needs may be undefined.
+  /// Returns gradients in the order of the edges; those that are not needed may be undefined.
   virtual variable_list backward(const at::Tensor& gradient) = 0;
   virtual void release() = 0;
   [[nodiscard]] bool needs(std::size_t edge) const { return task_should_compute_output(edge); }
@@ -91,7 +92,7 @@ class LayerNode : public Node {
   bool is_released_ = false;
 };
 
-/// Which pointer holds a node differs between versions of torch, and so does how it is made.
+/// The pointer type for nodes, and how nodes are made, differ between versions of torch.
 template <class T, class... Arguments>
 auto make_node(Arguments&&... arguments) {
   if constexpr (std::is_same_v<NodePtr, std::shared_ptr<Node>>) {
@@ -101,7 +102,7 @@ auto make_node(Arguments&&... arguments) {
   }
 }
 
-/// One forward of a layer.
+/// One forward of a layer. `inputs` are the tensors through which gradients may flow.
 class Forward {
  public:
   Forward(const Layer& layer, std::initializer_list<at::Tensor> inputs);
@@ -109,22 +110,21 @@ class Forward {
   Forward& operator=(const Forward&) = delete;
   ~Forward();
 
-  /// Whether the layer keeps for itself; if not, torch's operator is to be called.
+  /// Whether the layer keeps its tensors itself. If not, call torch's operator.
   [[nodiscard]] bool keeps() const noexcept { return session_ != nullptr; }
 
-  /// Makes `result` a result of `node`, whose edges lead to `inputs`. Keep results only afterwards.
+  /// Makes `result` a result of `node`, whose edges lead to `inputs`. Do so before keep() is called for a result.
   void connect(const NodePtr& node, std::initializer_list<at::Tensor> inputs, const at::Tensor& result);
-  /// The same for a result that has taken the place of its input; a node that has edges keeps them.
+  /// The same for a result that was computed in place of its input. A node that has edges already keeps them.
   void connect_inplace(const NodePtr& node, const at::Tensor& result);
 
-  /// What is saved in that slot, with the facts that the operator table reads from the tensor.
+  /// Keeps what the operator saves in `slot`, with the facts that the operator table reads from the tensor.
   Packed keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const PackHelp& help = {});
   /// The same with facts that only the layer knows.
   Packed keep(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor, const OperatorFacts& facts,
               const PackHelp& help);
 
-  /// The first half of keep(), for a layer that may encode the tensor in one pass with its own work: see
-  /// actzip::Session::reserve().
+  /// The first half of keep(), for a layer that may encode the tensor in its own pass: see actzip::Session::reserve().
   [[nodiscard]] ReservedPack reserve(const OperatorInfo& op, SlotCode slot, const at::Tensor& tensor);
   /// The second half.
   Packed keep(ReservedPack reserved, Written written);
@@ -136,7 +136,7 @@ class Forward {
   Packed noted(Packed packed);
 
   const Layer& layer_;
-  Unheard unheard_;  ///< an open scope need not look at a layer's operators: nothing of them is saved
+  Unheard unheard_;  ///< scopes ignore a layer's operators: nothing of them is saved
   std::shared_ptr<SessionImpl> session_;
   const std::string* path_ = nullptr;
   NodePtr node_;
@@ -145,7 +145,7 @@ class Forward {
   Witnesses witnesses_;
 };
 
-/// While a layer writes an encoding itself.
+/// The state while a layer writes an encoding itself: device, no autograd, a range in the profile.
 class Writing {
  public:
   Writing(const Reservation& room, c10::Device device)
@@ -157,11 +157,11 @@ class Writing {
   ProfileRange range_;
 };
 
-/// An input of a layer in backward: kept, or derived from what the norm before it keeps.
+/// An input of a layer that backward needs: kept, or derived from what the norm before the layer keeps.
 class Input {
  public:
   Input() = default;
-  /// `given` is the layer's input, `used` what became of it by autocast.
+  /// `given` is the layer's input, `used` the same after autocast.
   Input(Forward& forward, const OperatorInfo& op, const at::Tensor& given, const at::Tensor& used);
   [[nodiscard]] at::Tensor restore() const;
 
@@ -171,9 +171,9 @@ class Input {
   c10::ScalarType type_ = c10::ScalarType::Undefined;
 };
 
-/// As autocast does with the arguments of products and convolutions.
+/// Casts as autocast does for the arguments of products and convolutions.
 at::Tensor lowered(const at::Tensor& tensor);
-/// As autocast does on CUDA with the arguments of norms by row.
+/// Casts as autocast does on CUDA for the arguments of layer, group and RMS norms.
 at::Tensor raised_on_cuda(const at::Tensor& tensor);
 
 }  // namespace actzip::torch::layers

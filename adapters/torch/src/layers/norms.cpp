@@ -1,4 +1,4 @@
-// Batch norms, by one process or several, and norms of rows and groups.
+// Batch norms, in one process or several, and norms of rows and groups.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
@@ -35,14 +35,14 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// Lets those that follow derive their input, if what is kept is worth it.
+/// Offers a recipe to the layers that follow, if the norm's input is encoded.
 void offer_recipe(LayerNode& node, const at::Tensor& result, Recipe recipe) {
   if (!recipe.source.is_encoded()) return;
   node.recipe = share(std::move(recipe));
   node.result = Stamp(result);
 }
 
-/// Of which `made` was computed while it was encoded.
+/// Makes the node for a batch norm that normalize_into() has computed.
 at::Tensor fused_batch_norm(Forward& forward, const at::Tensor& input, const NormWeights& affine, double eps,
                             Normalized made, const Packed& kept) {
   const auto node = make_node<FusedBatchNormNode>(input, affine, eps);
@@ -69,10 +69,10 @@ class BatchNormNode final : public LayerNode {
         training_(training),
         eps_(eps) {}
 
-  std::optional<Packed> input;  ///< if its values are needed
+  std::optional<Packed> input;  ///< set if its values are needed
   at::Tensor mean;
   at::Tensor rstd;
-  at::Tensor reserve;  ///< what the backend wants to have again
+  at::Tensor reserve;  ///< what the backend needs again
   std::int64_t backend = 0;
 
  private:
@@ -91,7 +91,7 @@ class BatchNormNode final : public LayerNode {
   }
 
   Borrowed weight_;
-  Borrowed running_mean_;  ///< with the next, of a batch norm in evaluation
+  Borrowed running_mean_;  ///< set in evaluation only, like the next
   Borrowed running_var_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
@@ -100,7 +100,7 @@ class BatchNormNode final : public LayerNode {
   double eps_;
 };
 
-/// All dimensions but the channels.
+/// All dimensions except the channels.
 std::vector<std::int64_t> but_channels(const at::Tensor& tensor) {
   std::vector<std::int64_t> dims = {0};
   for (std::int64_t d = 2; d < tensor.dim(); ++d) dims.push_back(d);
@@ -111,7 +111,7 @@ at::Tensor in_full(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat);
 }
 
-/// Of all processes: mean and biased variance of each channel, and how many elements each has.
+/// Over all processes: mean and biased variance of each channel, and the number of elements of each.
 struct JointStatistics {
   at::Tensor mean;
   at::Tensor var;
@@ -161,7 +161,7 @@ class SyncBatchNormNode final : public LayerNode {
     const at::Tensor from_above = in_full(gradient);
     const auto dims = but_channels(values);
     const at::Tensor sum = from_above.sum(dims);
-    const at::Tensor products = ((values - along(mean)) * from_above).sum(dims) * rstd;  // with the normal values
+    const at::Tensor products = ((values - along(mean)) * from_above).sum(dims) * rstd;  // with the normalised values
     const std::int64_t channels = sum.numel();
     variable_list result(3);
     if (needs(0)) {
@@ -188,7 +188,7 @@ class SyncBatchNormNode final : public LayerNode {
   Gather gather_;
 };
 
-/// Norms with statistics of their own for each row, or each group of one.
+/// Norms that compute statistics for each row, or for each group of a sample.
 template <class Function>
 class RowNormNode final : public LayerNode {
  public:
@@ -224,7 +224,7 @@ auto row_norm_node(const char* name, const NormWeights& affine, Function functio
   return make_node<RowNormNode<Function>>(name, affine, std::move(function));
 }
 
-/// Where torch has no kernel for it.
+/// For devices where torch has no kernel.
 variable_list rms_norm_gradients(const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& rstd,
                                  const at::Tensor& weight, std::int64_t dimensions) {
   std::vector<std::int64_t> dims;

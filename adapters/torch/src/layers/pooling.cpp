@@ -1,4 +1,4 @@
-// Pooling: of the input, backward needs the shape alone; of a maximum, where in its window it lay.
+// Pooling. Of the input, backward needs only the shape; of a maximum, its position in its window.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/arange.h>
@@ -22,14 +22,15 @@ namespace {
 const OperatorInfo kMaxPool{"max_pool", {"self"}};
 const OperatorInfo kAvgPool{"avg_pool", {"self"}};
 
-/// A row is an image of one line: torch has kernels for planes and volumes only.
+/// Treats a line as an image of height 1, because torch has kernels for planes and volumes only.
 Pool as_plane(Pool pool) {
   for (auto* numbers : {&pool.kernel, &pool.stride, &pool.dilation}) numbers->insert(numbers->begin(), 1);
   pool.padding.insert(pool.padding.begin(), 0);
   return pool;
 }
 
-/// Where a maximum lies in the input, as torch counts it, and in its own window, which takes a few bits.
+/// Converts between the index of a maximum in the input, which torch uses, and its offset in its own window, which
+/// takes only a few bits.
 class Offsets {
  public:
   /// `sizes` are those of the input's pooled dimensions.
@@ -45,10 +46,10 @@ class Offsets {
     elems_ = stride_[0] * sizes_[0];
   }
 
-  /// What an offset stays under.
+  /// Every offset is below this.
   [[nodiscard]] std::int64_t bound() const { return bound_; }
 
-  /// Whether an offset says it all: windows must not reach around an edge.
+  /// Whether offsets determine the indices: windows must not reach around an edge.
   [[nodiscard]] bool work() const {
     for (std::size_t d = 1; d < sizes_.size(); ++d) {
       if (extent(d) > sizes_[d]) return false;
@@ -103,7 +104,7 @@ class Offsets {
   const Pool pool_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> stride_;  ///< of the input's dimensions, in elements
-  std::vector<std::int64_t> place_;   ///< of a window's, in an offset
+  std::vector<std::int64_t> place_;   ///< place value of the window's dimensions in an offset
   std::int64_t bound_ = 0;
   std::int64_t elems_ = 0;
 };

@@ -43,7 +43,7 @@ class ConvolutionNode final : public LayerNode {
 
   variable_list backward(const at::Tensor& gradient) override {
     const Mask mask = {needs(0), needs(1), needs(2)};
-    // For the gradient of the input alone, torch asks for the shape of it.
+    // If only the input needs a gradient, torch uses the input's shape alone.
     const at::Tensor values = mask[1] ? input.restore() : at::empty_strided(sizes_, strides_, options_);
     const std::int64_t chunks = chunks_for(gradient, values);
     return chunks > 1 ? in_chunks(chunks, gradient, values, mask) : at_once(gradient, values, mask);
@@ -67,7 +67,7 @@ class ConvolutionNode final : public LayerNode {
     return std::min((bytes + pipeline_threshold_ - 1) / pipeline_threshold_, values.size(0));
   }
 
-  /// Workspaces, and what a backend copies for itself, are those of one chunk.
+  /// In chunks of the batch, workspaces and the backend's own copies are only as large as one chunk needs.
   variable_list in_chunks(std::int64_t chunks, const at::Tensor& gradient, const at::Tensor& values,
                           const Mask& mask) const {
     const std::int64_t rows = values.size(0);
@@ -103,7 +103,7 @@ class LinearNode final : public LayerNode {
   std::int64_t outputs = 0;  ///< features
 
  private:
-  /// Products as torch's own nodes take them, in the same order of their factors.
+  /// The same products as in torch's own nodes, with the factors in the same order.
   variable_list backward(const at::Tensor& gradient) override {
     const at::Tensor rows = gradient.reshape({-1, outputs});
     variable_list result(3);

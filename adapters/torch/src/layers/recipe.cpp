@@ -18,8 +18,8 @@ namespace actzip::torch::layers {
 
 namespace {
 
-/// What was derived last, so that several layers with one input derive it once. Kept until something else is derived,
-/// or nobody can ask for it any more.
+/// The last derived tensor, so that several layers with the same input derive it once. Kept until something else is
+/// derived or its recipe is destroyed.
 class DerivedCache {
  public:
   at::Tensor find(const Recipe& recipe, c10::ScalarType type, const void* stream) {
@@ -46,7 +46,7 @@ class DerivedCache {
  private:
   std::mutex mutex_;
   const Recipe* recipe_ = nullptr;
-  const void* stream_ = nullptr;  ///< nobody waits for another one
+  const void* stream_ = nullptr;  ///< on which the values were computed; they are not ready on others
   at::Tensor values_;
   std::int64_t version_ = 0;
 };
@@ -105,7 +105,7 @@ at::Tensor Recipe::result_of(const Packed& kept, c10::ScalarType type) const {
   return (values.defined() ? values : result(kept.unpack())).to(type);
 }
 
-/// In one pass; undefined where no kernel takes it.
+/// Computes it in one pass. Undefined if no kernel supports it.
 at::Tensor Recipe::rows_of(const Packed& kept, c10::ScalarType type) const {
   const c10::OptionalDeviceGuard guard(kept.device());
   const at::Tensor factor = weight.get();

@@ -1,4 +1,4 @@
-// How a norm's result, perhaps after a ReLU, follows from what the norm keeps.
+// How the result of a norm, possibly after a ReLU, is computed from what the norm keeps.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,40 +12,40 @@
 
 namespace actzip::torch::layers {
 
-/// Statistics are exact and what is kept is unbiased, so the result is unbiased too: it is linear in it.
+/// The statistics are exact, the kept input is unbiased, and the result is linear in it, so it is unbiased too.
 struct Recipe {
   enum class Over : std::uint8_t { channels, rows };
 
   Over over = Over::channels;
   Packed source;    ///< the norm's input
   at::Tensor mean;  ///< undefined for an RMS norm
-  at::Tensor rstd;  ///< of each channel or row
-  Borrowed weight;  ///< undefined without one, as is bias
+  at::Tensor rstd;  ///< one per channel or row
+  Borrowed weight;  ///< undefined if the norm has none, like bias
   Borrowed bias;
-  std::optional<FusedNorm> fused = {};  ///< if the source has normal values, from which kernels derive it
-  std::optional<Packed> mask = {};      ///< the result of a ReLU after the norm
+  std::optional<FusedNorm> fused = {};  ///< set if the source holds normalised values
+  std::optional<Packed> mask = {};      ///< of a ReLU that follows the norm
 
-  /// For `input`, the norm's.
+  /// Returns the result for `input`, the norm's input.
   [[nodiscard]] at::Tensor result(const at::Tensor& input) const;
-  /// For what `kept` restores, as `type`.
+  /// Returns the result for what `kept` restores, in `type`.
   [[nodiscard]] at::Tensor result_of(const Packed& kept, c10::ScalarType type) const;
 
  private:
   [[nodiscard]] at::Tensor rows_of(const Packed& kept, c10::ScalarType type) const;
 };
 
-/// With the last share goes what was derived by it.
+/// Shares a recipe. With the last share, cached results of it are freed.
 std::shared_ptr<const Recipe> share(Recipe recipe);
 
-/// (input - mean) * rstd * weight + bias for each channel, in the type that the arguments promote to on the CPU, in the
-/// input's on CUDA.
+/// Returns (input - mean) * rstd * weight + bias for each channel. On the CPU in the type that the arguments promote
+/// to, on CUDA in that of the input.
 at::Tensor normalize_channels(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& rstd,
                               const at::Tensor& weight, const at::Tensor& bias);
 
-/// A vector with an element for each channel, as a factor of a tensor of so many dimensions.
+/// Returns a vector with one element per channel, shaped so that it broadcasts to a tensor of `dimensions` dimensions.
 at::Tensor along_channels(const at::Tensor& vector, std::int64_t dimensions);
 
-/// The recipe of the node that made `tensor`; null if there is none, or the tensor was modified since.
+/// Returns the recipe of the node that made `tensor`; null if there is none, or if the tensor was modified since.
 std::shared_ptr<const Recipe> recipe_of(const at::Tensor& tensor);
 
 }  // namespace actzip::torch::layers

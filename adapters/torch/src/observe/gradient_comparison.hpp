@@ -50,7 +50,7 @@ struct Comparison {
   enum What : std::uint8_t {
     restored,  ///< the restored tensor; it must be closer than zeros would be
     gradient,  ///< a gradient of the node
-    sum,       ///< a gradient that may cancel to nothing, where any noise is large beside it; it must be finite
+    sum,       ///< a gradient that may cancel to almost 0, so that any noise is large in relation; it must be finite
   };
   What what;
   at::Tensor difference;  ///< its norm
@@ -58,7 +58,7 @@ struct Comparison {
 };
 using Comparisons = std::vector<Comparison>;
 
-/// An exact copy of a saved tensor, held beside its compressed form until its node has run.
+/// An exact copy of a saved tensor, held in addition to its compressed form until its node has run.
 struct Witness {
   SiteId site;
   bool is_linear = false;         ///< its node need not run again: linear operators do not amplify noise
@@ -86,8 +86,8 @@ Comparisons compare(::torch::autograd::Node& node, std::span<const std::shared_p
 /// Appends the norms that is_spoilt() needs, so that the caller can fetch those of many nodes at once.
 void append_norms(const Comparisons& comparisons, std::vector<at::Tensor>& norms);
 
-/// Whether compression spoils a gradient of the node: much of it is noise, or it is not finite. None if that cannot be
-/// decided because the exact gradients are not finite either.
+/// Whether compression spoils a gradient of the node: much of it is noise, or it is not finite. Nothing if that cannot
+/// be decided because the exact gradients are not finite either.
 std::optional<bool> is_spoilt(const Comparisons& comparisons, std::span<const float> norms);
 
 }  // namespace actzip::torch

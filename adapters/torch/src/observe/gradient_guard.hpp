@@ -72,7 +72,7 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
   const bool is_on_;
   std::mutex mutex_;                           ///< guards everything below
   std::unordered_set<std::uint32_t> waiting_;  ///< lossy, unchecked sites
-  int idle_steps_ = 0;                         ///< since the last new site or bad verdict
+  int idle_steps_ = 0;                         ///< since the last new or waiting site, or verdict
   std::size_t held_ = 0;                       ///< bytes a plain step would hold so far
   std::size_t held_before_ = 0;                ///< the same for the previous step
   std::size_t witnessed_ = 0;                  ///< bytes of witnesses in this step

@@ -1,8 +1,9 @@
-// Which sites belong to a loss: those that save after the last operator of a step which has a parameter, in no module;
-// or in the forward of the model itself, if several there keep values: a single one may be the model's last activation.
+// Finds the sites that belong to a loss: those that save after the last operator of a step that has a parameter, and
+// either in no module, or in the forward of the model itself if several there keep values. A single one may be the
+// model's last activation.
 //
-// That is known when a step has ended, so it holds from the next one on. Until then a site is taken for a loss's that
-// is in no module, after modules have saved.
+// This is known when a step has ended, so it applies from the next step on. Until then a site counts as a loss's if it
+// is in no module and modules have saved before it.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,10 @@ namespace actzip::torch {
 
 class LossSites {
  public:
-  /// What it learns is kept by `session`.
+  /// `session` keeps what is learned.
   explicit LossSites(actzip::Session& session) : session_(session) {}
 
-  /// A step has ended. Learns from it, if it met a parameter.
+  /// Call it when a step has ended. Learns from the step if an operator with a parameter saved in it.
   void end_step() {
     for (std::size_t i = 0; model_end_ > 0 && i < saves_.size(); ++i) {
       const Where where = saves_[i].where;
@@ -32,7 +33,7 @@ class LossSites {
     saw_module_ = false;
   }
 
-  /// The saves of steps that run at the same time have no order.
+  /// Forgets this step: saves of steps that run at the same time have no order.
   void give_up_step() {
     saves_.clear();
     model_end_ = 0;
@@ -45,9 +46,9 @@ class LossSites {
     Where where = Where::outside;
     bool has_parameter = false;
   };
-  /// A site saves. Gives whether it belongs to a loss.
+  /// Records that a site saves. Returns whether the site belongs to a loss.
   bool add(const Save& save) {
-    if (saves_.size() == kMostSaves) give_up_step();  // a whole training in one scope
+    if (saves_.size() == kMostSaves) give_up_step();  // probably a whole training in one scope
     saves_.push_back(save);
     if (save.has_parameter) model_end_ = saves_.size();
     values_behind_ = save.has_parameter ? 0 : values_behind_ + (keeps_values(save.use) ? 1 : 0);
@@ -65,9 +66,9 @@ class LossSites {
   }
 
   actzip::Session& session_;   ///< the core's, not the one of torch.hpp
-  std::vector<Save> saves_;    ///< of this step, in their order
-  std::size_t model_end_ = 0;  ///< how many of them come before the loss
-  int values_behind_ = 0;      ///< saves of values among the others
+  std::vector<Save> saves_;    ///< of this step, in order
+  std::size_t model_end_ = 0;  ///< how many saves come before the loss
+  int values_behind_ = 0;      ///< saves of values after these
   bool saw_module_ = false;    ///< in this step
 };
 

@@ -21,7 +21,7 @@ std::uint32_t version_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-/// Whether it has memory that can be looked at.
+/// Whether the tensor has ordinary memory and a version counter.
 bool is_plain(const at::Tensor& tensor) {
   return has_plain_sizes(*tensor.unsafeGetTensorImpl()) && tensor.layout() == c10::kStrided && tensor.has_storage() &&
          !tensor.is_inference();
@@ -70,7 +70,7 @@ void MemoryLog::note_cast(const at::Tensor& source, std::uint64_t sequence_nr) {
 }
 
 std::uint64_t MemoryLog::casts_by(const ::torch::autograd::Node& node) const {
-  // Each thread counts its nodes for itself.
+  // Sequence numbers are per thread.
   if (node.thread_id() != at::RecordFunction::currentThreadId()) return 0;
   const auto found = casts_by_node_.find(node.sequence_nr());
   return found == casts_by_node_.end() ? 0 : found->second;

@@ -1,5 +1,5 @@
-// What this thread's operators did to memory while a scope listens: which was written to, and which casts were made of
-// the same values. A tensor's own version counter does not tell: what goes through `.data` passes it by.
+// What operators did to memory on this thread while a scope was open: which memory they wrote to, and which casts they
+// made of the same values. A tensor's version counter is not enough, because writes through `.data` do not change it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,29 +17,30 @@ namespace actzip::torch {
 
 class MemoryLog {
  public:
-  /// An operator is about to write into the memory of `tensor`.
+  /// Records that an operator is about to write into the memory of `tensor`.
   void note_write(const c10::TensorImpl& tensor);
 
-  /// Somebody runs of whom nobody knows what is written to.
+  /// Records that a function runs that may write into any memory.
   void note_unknown_write() { ++unknown_writes_; }
 
-  /// A cast of `source` is about to be made. Its node will have that number among this thread's.
+  /// Records that a cast of `source` is about to be made. `sequence_nr` is the number of its node among those of this
+  /// thread.
   void note_cast(const at::Tensor& source, std::uint64_t sequence_nr);
 
-  /// How often the memory of `tensor` was written to.
+  /// Returns how often the memory of `tensor` was written to.
   [[nodiscard]] std::uint32_t writes(const at::Tensor& tensor) const;
 
-  /// The number of casts of `source` as it is now: the same as long as it has the same values. 0 if that is not known.
+  /// Returns an identifier of casts of `source`: the same as long as `source` has the same values. 0 if that is
+  /// unknown.
   std::uint64_t casts_of(const at::Tensor& source);
 
-  /// The number of the casts of which `node` made one; 0 for any other node.
+  /// Returns the identifier of the cast that `node` made; 0 for any other node.
   [[nodiscard]] std::uint64_t casts_by(const ::torch::autograd::Node& node) const;
 
-  /// Forgets everything.
   void clear();
 
  private:
-  /// A tensor as it was when it was cast. While the storage is held weakly, no other one has its address.
+  /// A tensor at the time of its cast. As long as the storage is held weakly, no other storage gets its address.
   struct Source {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     const void* data;

@@ -31,7 +31,7 @@ namespace {
 using ::torch::autograd::Edge;
 using ::torch::autograd::Node;
 
-/// What this thread tries now.
+/// The site whose noise this thread tries now.
 thread_local const SiteId* t_tried = nullptr;
 
 class Trying {
@@ -42,7 +42,7 @@ class Trying {
   ~Trying() { t_tried = nullptr; }
 };
 
-/// None for a node that may do anything: it runs only once.
+/// Runs the node again. Nothing if it may run only once, or if it fails.
 std::optional<NoiseStream::Tensors> replayed(Node& node, NoiseStream::Tensors gradients,
                                              const NoiseStream::Tensors& sent) {
   return can_run_again(node) ? run_again(node, std::move(gradients), sent) : std::nullopt;
@@ -125,7 +125,8 @@ at::Tensor NoiseStream::random_signs(at::IntArrayRef sizes, const at::Tensor& li
   return at::empty(sizes, options).bernoulli_(0.5, generator).mul_(2).sub_(1);
 }
 
-/// Through a node that runs only once, noise is taken to pass as the gradient does: as strong beside it as before.
+/// Returns the noise behind the node. If the node may run only once, it is assumed to change the noise as much as the
+/// gradient: the ratio of the two stays the same.
 NoiseStream::Tensors NoiseStream::passed_on(Node& node, const Tensors& noise, const Tensors& sent,
                                             const Tensors& received) {
   if (!any_defined(noise)) return Tensors(sent.size());
@@ -142,9 +143,9 @@ NoiseStream::Tensors NoiseStream::passed_on(Node& node, const Tensors& noise, co
   return guess;
 }
 
-/// The gradient's own variance over batches: rows are taken to be examples, and drawn for or against.
+/// Measures the gradient's own variance over batches. Rows count as examples; each gets a random sign.
 void NoiseStream::look_at_rows(Node& node, const Tensors& sent, const Tensors& received) {
-  if (is_cast_or_transposition(node)) return;  // counted above it
+  if (is_cast_or_transposition(node)) return;  // counted at the node above
   std::vector<std::size_t> parameters;
   for (std::size_t e = 0; e < sent.size(); ++e) {
     if (sent[e].defined() && leads_to_parameter(node.next_edge(e))) parameters.push_back(e);
@@ -164,7 +165,7 @@ void NoiseStream::look_at_rows(Node& node, const Tensors& sent, const Tensors& r
   }
 }
 
-/// The difference that the noise of each save makes.
+/// Returns, for each save, the difference that its noise makes to what the node sends.
 std::vector<NoiseStream::Tensors> NoiseStream::added_by(Node& node, std::span<const TriedSave> saves,
                                                         const Tensors& sent, const Tensors& received) {
   std::vector<Tensors> added;
@@ -182,7 +183,7 @@ std::vector<NoiseStream::Tensors> NoiseStream::added_by(Node& node, std::span<co
 void NoiseStream::pass(Node& node, const Tensors& sent, const Tensors& received) noexcept {
   try {
     follow(node, sent, received);
-  } catch (const std::exception&) {  // to know more is not worth a step of training
+  } catch (const std::exception&) {  // the observation is not worth a failed step of training
     forget_exception();
     give_up();
   }
@@ -207,7 +208,7 @@ void NoiseStream::follow(Node& node, const Tensors& sent, const Tensors& receive
     if (has_failed_) return;
     self = record_of(node);
     Record& record = record_at(self);
-    if (std::exchange(record.is_done, true)) return;  // a graph that is kept may run again
+    if (std::exchange(record.is_done, true)) return;  // a retained graph may run again
     order_.push_back(self);
     noise = std::exchange(record.noise, {});
     saves = record.saves;
@@ -218,10 +219,10 @@ void NoiseStream::follow(Node& node, const Tensors& sent, const Tensors& receive
   const std::vector<Tensors> added = added_by(node, saves, sent, received);
 
   const std::lock_guard lock(mutex_);
-  if (has_failed_) return;  // on another device's thread, meanwhile
+  if (has_failed_) return;  // on another thread, meanwhile
   std::vector<int> children;
   for (std::size_t e = 0; e < sent.size(); ++e) children.push_back(child_of(node, e));
-  Record& record = record_at(self);  // now that its children have their places
+  Record& record = record_at(self);  // only now: adding records for the children may move it
   record.children = children;
   record.arrived = sums(noise);
   record.sent = sums(passed);
@@ -241,7 +242,7 @@ void NoiseStream::arrive(Record& record, std::size_t input, const at::Tensor& no
   if (!noise.defined()) return;
   if (record.noise.size() <= input) record.noise.resize(input + 1);
   at::Tensor& place = record.noise[input];
-  place = place.defined() ? place + noise : noise;  // not in place: a node may give the same tensor twice
+  place = place.defined() ? place + noise : noise;  // not in place: a node may return the same tensor twice
 }
 
 bool NoiseStream::has_passed() const {
@@ -300,7 +301,7 @@ std::vector<double> NoiseStream::squares() const {
 Observation NoiseStream::evaluate() const {
   const std::vector<double> squared = squares();
   const auto square = [&](SumId id) { return id == kNoSum ? 0.0 : squared[static_cast<std::size_t>(id)]; };
-  std::vector<double> gain(records_.size());  // variance of the gradient for noise of square 1 that arrives there
+  std::vector<double> gain(records_.size());  // variance of the gradient per squared norm of noise that arrives there
   const auto reaches = [&](const Record& record, const std::vector<SumId>& sums) {
     double variance = 0.0;
     for (std::size_t e = 0; e < sums.size(); ++e) {
@@ -337,7 +338,7 @@ Observation NoiseStream::evaluate() const {
   return observation;
 }
 
-/// Nothing is known of what a node that runs only once restores.
+/// Of a node that may run only once, nothing is known about what it restores.
 bool NoiseStream::can_be_known(const Record& record, std::size_t save) {
   return std::ranges::any_of(record.added[save], [](SumId id) { return id != kNoSum; });
 }

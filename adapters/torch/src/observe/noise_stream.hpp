@@ -1,9 +1,10 @@
-// Where bits matter, seen in one backward pass: beside the gradient flows the noise that a codec puts on it.
+// Finds in one backward pass where bits matter: the noise that a codec adds flows through backward together with the
+// gradient.
 //
 // In an observed step each node runs again after it has run: once for each compressed tensor that it restores, with
-// noise on that tensor, and once with the noise that arrives from above in place of the gradient. So noise passes
-// through the very operators that the gradient passes through, whatever they are. Sums of squares stay on the device
-// until somebody asks for the result. docs/plan.md says what follows from them.
+// noise on that tensor, and once on the noise that arrives from above in place of the gradient. So noise passes through
+// the same operators as the gradient, whatever they are. Norms stay on the device until the result is asked for.
+// docs/plan.md says what follows from them.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -31,14 +32,14 @@ namespace actzip::torch {
 /// A tensor that an operator saved in an observed step.
 struct TriedSave {
   SiteId site;
-  double error = 0.0;     ///< of its trial noise
-  double strength = 1.0;  ///< of the noise that it sends on, beside that of the trial
+  double error = 0.0;     ///< relative squared error of its trial noise
+  double strength = 1.0;  ///< of the noise that it sends on, relative to the trial noise
 };
 
-/// `restored`, or with the noise of `trial` on it, if it is what this thread tries now.
+/// Returns `restored`, with the noise of `trial` added if this thread tries `site` now.
 at::Tensor as_tried(at::Tensor restored, SiteId site, const TrialNoise* trial);
 
-/// Whether this thread tries anything now.
+/// Whether this thread tries noise now, or runs a node again for the guard.
 bool is_trying();
 
 class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
@@ -46,39 +47,39 @@ class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
   using Node = ::torch::autograd::Node;
   using Tensors = std::vector<at::Tensor>;
 
-  /// Forward: `saves` are what `node` will restore. It and everything below it is followed when it runs.
+  /// Forward: says that `node` will restore `saves`. The node, and every node below it, is followed when it runs.
   void watch(Node& node, std::span<const TriedSave> saves);
 
-  /// Backward: `node` was given `received` and gave `sent`. Throws nothing: if it fails, for want of memory above all,
-  /// everything that was seen is given up.
+  /// Backward: `node` received `received` and returned `sent`. Never throws: if it fails, most likely because memory
+  /// ran out, the whole observation is given up.
   void pass(Node& node, const Tensors& sent, const Tensors& received) noexcept;
 
-  /// Whether backward came by.
+  /// Whether backward has run through a followed node.
   [[nodiscard]] bool has_passed() const;
 
-  /// Whether nothing can be learned, because memory ran out.
+  /// Whether the observation was given up.
   [[nodiscard]] bool has_failed() const;
 
-  /// What was seen, from the CPU at once; from a device only if `may_wait`, so that it does not depend on its pace when
-  /// somebody learns of it. The first call begins to fetch it. Ask between steps.
+  /// Returns the observation. Without `may_wait`, nothing if any norms are on a device; the first call starts copying
+  /// them. So it does not depend on the speed of the device in which step the result arrives. Call it between steps.
   std::optional<Observation> result(bool may_wait);
 
  private:
-  using SumId = int;  ///< of a norm that lies on a device
+  using SumId = int;  ///< of a norm
   static constexpr SumId kNoSum = -1;
-  static constexpr int kNobody = -1;  ///< in place of a record: nobody asks for it
+  static constexpr int kNobody = -1;  ///< instead of a record: the edge leads nowhere
   static constexpr int kLeaf = -2;    ///< a parameter
 
   struct Record {
     std::vector<TriedSave> saves;
-    Tensors noise;  ///< that has arrived, by input of the node
+    Tensors noise;  ///< that has arrived, by the node's input
     bool is_done = false;
-    std::vector<SumId> arrived;             ///< by input
+    std::vector<SumId> arrived;             ///< norms of that, by input
     std::vector<int> children;              ///< by edge: another record, kNobody or kLeaf
-    std::vector<SumId> sent;                ///< by edge, of the noise that passed through
-    std::vector<std::vector<SumId>> added;  ///< by save and edge, of the noise that it adds
+    std::vector<SumId> sent;                ///< norms of the noise that passed through, by edge
+    std::vector<std::vector<SumId>> added;  ///< norms of the noise that each save adds, by edge
   };
-  /// The gradient of a parameter as it is, and with its rows' signs drawn at random.
+  /// Norms of a parameter's gradient as it is, and with random signs for each row.
   struct LeafGradient {
     SumId whole;
     SumId by_rows;
@@ -108,14 +109,14 @@ class NoiseStream : public std::enable_shared_from_this<NoiseStream> {
   [[nodiscard]] Observation evaluate() const;
   [[nodiscard]] std::vector<double> squares() const;
 
-  mutable std::mutex mutex_;  ///< of everything below
+  mutable std::mutex mutex_;  ///< guards everything below
   bool has_failed_ = false;
   std::unordered_map<const Node*, int> places_;
   std::vector<Record> records_;
-  std::vector<int> order_;  ///< of records, as they were passed
+  std::vector<int> order_;  ///< of records, in the order in which their nodes ran
   std::vector<at::Tensor> sums_;
   std::vector<LeafGradient> leaves_;
-  std::map<std::string, at::Generator> generators_;  ///< by device; torch's own are never touched
+  std::map<std::string, at::Generator> generators_;  ///< by device; torch's own generators are never used
   std::vector<Copied> copied_;
 };
 

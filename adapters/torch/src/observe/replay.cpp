@@ -24,7 +24,7 @@ using ::torch::autograd::Node;
 
 namespace {
 
-/// As the engine does it with what a node gives: broadcast dimensions are summed up.
+/// Reduces `gradient` to the shape and type of `sent`, as the engine does: sums broadcast dimensions.
 at::Tensor shaped_as(const at::Tensor& gradient, const at::Tensor& sent) {
   if (!gradient.defined() || !sent.defined()) return {};
   const at::Tensor summed = gradient.sizes() == sent.sizes() ? gradient : at::sum_to(gradient, sent.sizes());
@@ -50,7 +50,7 @@ class ListeningHook final : public ::torch::autograd::FunctionPostHook {
 }  // namespace
 
 bool can_run_again(const Node& node) {
-  const char* const name = typeid(node).name();  // of namespace torch::autograd::generated, or one of actzip
+  const char* const name = typeid(node).name();  // in the namespace torch::autograd::generated, or in actzip
   return std::strstr(name, "9generated") != nullptr || std::strstr(name, "6actzip") != nullptr;
 }
 
@@ -69,14 +69,14 @@ std::optional<std::vector<at::Tensor>> run_again(Node& node, std::vector<at::Ten
 bool is_in_transform() {
   using c10::impl::tls_is_dispatch_key_included;
   return tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
-         tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);  // of torch.autograd.grad
+         tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);  // is_grads_batched of torch.autograd.grad
 }
 
 void listen_to(Node& node, Hear hear) { node.add_post_hook(std::make_unique<ListeningHook>(std::move(hear))); }
 
 at::Tensor norm_of(const at::Tensor& tensor) {
   if (tensor.is_complex()) return norm_of(at::view_as_real(tensor.resolve_conj()));
-  const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // torch refuses to narrow
+  const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // torch allows no narrower type
   return at::linalg_vector_norm(tensor, 2, std::nullopt, false, type).to(at::kFloat);
 }
 

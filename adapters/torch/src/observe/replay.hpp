@@ -1,4 +1,4 @@
-// A node of the graph that runs once more in backward, so that somebody learns what it makes of other numbers.
+// Runs a node of the autograd graph again in backward, to see what it makes of other numbers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,34 +11,36 @@
 
 namespace actzip::torch {
 
-/// torch's own nodes, and ours, are functions of the gradient and what they saved. Others may do anything.
+/// Whether a node may run again. torch's own nodes and ours depend only on the gradient and what they saved; others may
+/// do anything.
 bool can_run_again(const ::torch::autograd::Node& node);
 
-/// What the node makes of `gradients`, in the shapes and types of what it `sent`. None if it fails: for want of memory,
-/// or because the node, or somebody's hook, gives what it saved only once. While the node's variables are there.
+/// Returns what the node makes of `gradients`, in the shapes and types of what it `sent`. Nothing if it fails: because
+/// memory ran out, or because a saved tensor can be restored only once. Call it while the node still has its saved
+/// variables.
 std::optional<std::vector<at::Tensor>> run_again(::torch::autograd::Node& node, std::vector<at::Tensor> gradients,
                                                  const std::vector<at::Tensor>& sent);
 
-/// Called with what a node sent and what it received.
+/// A callback that gets what a node sent and what it received.
 using Hear = std::function<void(const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received)>;
 
-/// Whether a transform of torch.func runs on this thread, or a backward with is_grads_batched=True. A tensor there may
-/// stand for a batch of tensors, and its norm cannot be read.
+/// Whether a transform of torch.func, or a backward with is_grads_batched=True, runs on this thread. A tensor there may
+/// stand for a batch of tensors, so its norm cannot be read.
 bool is_in_transform();
 
-/// Calls `hear` each time the node has run outside of transforms. Refuses compiled autograd.
+/// Calls `hear` each time the node has run, except inside transforms. Refuses compiled autograd.
 void listen_to(::torch::autograd::Node& node, Hear hear);
 
-/// Its length, in f32, on its device.
+/// Returns the Euclidean norm in f32, on the tensor's device.
 at::Tensor norm_of(const at::Tensor& tensor);
 
-/// Whether it leads to a leaf: a parameter, mostly.
+/// Whether the edge leads to a leaf, usually a parameter.
 bool is_parameter(const ::torch::autograd::Edge& edge);
 
-/// Nodes between a parameter and the operator that uses it.
+/// Whether `node` is of a kind that may stand between a parameter and the operator that uses it.
 bool is_cast_or_transposition(const ::torch::autograd::Node& node);
 
-/// Whether what is sent there is the gradient of a parameter, up to a cast or a transposition.
+/// Whether the gradient that is sent along the edge is that of a parameter, up to casts and transpositions.
 bool leads_to_parameter(const ::torch::autograd::Edge& edge);
 
 }  // namespace actzip::torch

@@ -22,11 +22,11 @@ namespace actzip::torch {
 
 namespace {
 
-/// Frames are used again, never freed: entering an operator allocates nothing.
+/// Frames are reused and never freed, so entering an operator allocates nothing.
 struct ThreadState {
   std::deque<Frame> frames;  // a deque: a frame stays where it is while deeper ones are added
   std::size_t depth = 0;
-  int torch_depth = 0;  ///< how many of them are torch's own operators
+  int torch_depth = 0;  ///< how many running operators are torch's own
   struct Entered {
     const Listener* session;
     const std::string* path;
@@ -35,7 +35,7 @@ struct ThreadState {
   std::vector<Entered> modules;
   std::vector<std::shared_ptr<Listener>> listeners;
   MemoryLog log;
-  Witnesses without_node;  ///< of functions, which give no results to a callback
+  Witnesses without_node;  ///< of functions: callbacks do not get their results
   at::CallbackHandle callback = 0;
 };
 thread_local ThreadState t_state;
@@ -59,7 +59,7 @@ void note_writes(MemoryLog& log, const OperatorInfo& info, c10::ArrayRef<const c
   }
 }
 
-/// Casts keep the order of memory unless they are told otherwise.
+/// Casts keep the memory order unless they are given another one.
 bool keeps_order(const c10::IValue& memory_format) {
   return memory_format.isNone() || memory_format.toMemoryFormat() == c10::MemoryFormat::Preserve;
 }
@@ -73,7 +73,8 @@ void note_cast(MemoryLog& log, const at::RecordFunction& function) {
   }
 }
 
-/// Before it runs. What torch's own operators do inside of each other concerns memory of their own.
+/// Records what the operator is about to do to memory. Writes inside another operator of torch's concern memory of its
+/// own.
 void note_memory(ThreadState& state, const OperatorInfo& info, const at::RecordFunction& function) {
   static const OperatorInfo* const cast = &cast_operator();
   if (&info == cast) note_cast(state.log, function);
@@ -82,7 +83,7 @@ void note_memory(ThreadState& state, const OperatorInfo& info, const at::RecordF
   if (info.is_torch) ++state.torch_depth;
 }
 
-/// The result of a function comes by when an operator takes it.
+/// Finds the nodes of functions in `inputs`: a function's result is first seen when an operator takes it.
 void find_nodes(ThreadState& state, c10::ArrayRef<const c10::IValue> inputs) {
   for (const c10::IValue& input : inputs) {
     const NodePtr node = input.isTensor() ? input.toTensor().grad_fn() : nullptr;
@@ -99,7 +100,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   ThreadState& state = t_state;
   if (state.depth == state.frames.size()) state.frames.emplace_back();
   Frame& frame = state.frames[state.depth++];
-  frame.info = &unknown_operator();  // until it is known: on_end() comes even if this throws
+  frame.info = &unknown_operator();  // until it is known: on_end() is called even if this throws
   frame.count = 0;
   const auto inputs = function.inputs();
   frame.info = &operator_info(function.name(), function.overload_name());
@@ -121,7 +122,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   return nullptr;
 }
 
-/// The node that will run in backward for an operator with these results.
+/// Returns the backward node of an operator with these results; null if there is none.
 NodePtr node_of(const std::vector<c10::IValue>& results) {
   for (const c10::IValue& result : results) {
     if (result.isTensor() && result.toTensor().defined() && result.toTensor().grad_fn()) {
@@ -146,7 +147,7 @@ void hand_over_witnesses(ThreadState& state, Frame& frame, const at::RecordFunct
   }
 }
 
-/// What it fails at stays as it is.
+/// Settles late saves. If that fails, the remaining tensors are kept as they are.
 void settle(Frame& frame) {
   try {
     frame.late->settle();
@@ -169,9 +170,9 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   frame.recurrent.reset();
 }
 
-/// What makes an operator known by another name than others of its kind, where the policy must tell them apart.
+/// Prefixes of operators that the policy must distinguish from others of their kind.
 constexpr const char* kDropout = "dropout.";  ///< a dropout's product with its mask
-constexpr const char* kSoftmax = "softmax.";  ///< what a batched product saves beside a softmax's result: attention's v
+constexpr const char* kSoftmax = "softmax.";  ///< the operand of a batched product next to a softmax: attention's v
 
 bool is_dropout_product(const Frame& frame, const Frame* parent) {
   const auto* outer = parent != nullptr ? parent->info->row : nullptr;
@@ -186,7 +187,7 @@ bool is_beside_softmax(const Frame& frame, SlotCode slot) {
   return partner.defined() && is_softmax_result(partner);
 }
 
-/// Whether the operator that runs now made `tensor`: its node is the last that was numbered.
+/// Whether `tensor` is a result of the operator that runs now: its node was the last to get a number.
 bool is_own_result(const at::Tensor& tensor) {
   const auto node = tensor.grad_fn();
   return node && node->sequence_nr() + 1 == at::sequence_number::peek();

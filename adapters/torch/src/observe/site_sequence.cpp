@@ -7,7 +7,7 @@
 namespace actzip::torch {
 
 bool SiteSequence::begin() {
-  const bool says_something = !follows_ && is_whole_ && !current_.empty();  // evaluation, for one, saves nothing
+  const bool says_something = !follows_ && is_whole_ && !current_.empty();  // evaluation, for example, saves nothing
   if (says_something) {
     const bool again = current_ == learned_;
     repeats_ = again ? repeats_ + 1 : 0;

@@ -1,5 +1,5 @@
-// Which site saves next. Module paths come from hooks on every module's forward, which cost more than all the rest;
-// once steps repeat themselves, the order of the saves says the same.
+// Predicts which site saves next. Module paths come from hooks on each module's forward, which cost more than
+// everything else. Once steps repeat themselves, the order of the saves gives the same information.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@ namespace actzip::torch {
 
 struct OperatorInfo;
 
-/// What is known about a save without its module. The parameter is part of it: layers of one kind differ by their
-/// weights.
+/// What is known about a save without its module. The parameter is included because layers of one kind differ only in
+/// their weights.
 struct SaveKey {
   const OperatorInfo* op = nullptr;
   int slot = 0;
-  const void* parameter = nullptr;  ///< the storage of the first parameter that the operator was given
+  const void* parameter = nullptr;  ///< storage of the first parameter that the operator was given
   bool operator==(const SaveKey&) const = default;
 };
 
-/// Where in a model something is saved.
+/// Where in a model a tensor is saved.
 enum class Where : std::uint8_t {
-  outside,  ///< of all modules, or not known
+  outside,  ///< outside all modules, or unknown
   root,     ///< in the forward of the model itself
   inside,   ///< in one of its modules
 };
@@ -39,7 +39,7 @@ struct SiteGroup {
   std::vector<SiteId> ids;
 };
 
-/// The saves of one step, learned from steps with watched modules and then followed without. Not thread-safe.
+/// The saves of one step: learned in steps with watched modules, then followed without. Not thread-safe.
 class SiteSequence {
  public:
   struct Save {
@@ -50,39 +50,39 @@ class SiteSequence {
     bool operator==(const Save&) const = default;
   };
 
-  /// Begins a step. Gives whether it follows what was learned; if not, modules are to be watched.
+  /// Begins a step. Returns whether it follows the learned sequence; if not, modules must be watched.
   bool begin();
 
   [[nodiscard]] bool follows() const noexcept { return follows_; }
 
-  /// The save that is expected now, if `key` is it; null if the step leaves the sequence.
+  /// Returns the expected save if it has that key; null if the step leaves the sequence.
   const Save* follow(const SaveKey& key) {
     if (position_ == learned_.size() || learned_[position_].key != key) return nullptr;
     return &learned_[position_++];
   }
 
-  /// The step goes its own way: the sequence is to be learned anew, from twice as many equal steps.
+  /// Call it when the step leaves the sequence, which is then learned anew, from twice as many equal steps.
   void leave();
 
-  /// Whether this step has left: nobody watches its modules.
+  /// Whether this step has left the sequence; its modules are not watched.
   [[nodiscard]] bool is_left() const noexcept { return is_left_; }
 
-  /// A save of a step that does not follow.
+  /// Records a save of a step that does not follow.
   void add(const Save& save);
 
-  /// Steps of several threads run into each other: never follow.
+  /// Never follows again, for instance because steps of several threads overlap.
   void give_up() noexcept { gave_up_ = true; }
 
  private:
   static constexpr int kFirstRepeats = 2;
   static constexpr int kMostRepeats = 1 << 20;
-  static constexpr std::size_t kMostSaves = std::size_t{1} << 17U;  ///< longer steps are not learned
+  static constexpr std::size_t kMostSaves = std::size_t{1} << 17U;  ///< steps with more saves are not learned
 
   bool follows_ = false;
   bool gave_up_ = false;
   bool is_left_ = false;
-  bool is_whole_ = true;  ///< `current_` has all saves of its step
-  int repeats_ = 0;       ///< how often `learned_` came again
+  bool is_whole_ = true;  ///< `current_` has all saves of the step
+  int repeats_ = 0;       ///< how often `learned_` was repeated
   int enough_ = kFirstRepeats;
   std::size_t position_ = 0;
   std::vector<Save> learned_;

@@ -12,17 +12,18 @@ constexpr OperatorRow kBatchNorm{.names = {},
                                  .facts = facts::channel_elems};
 constexpr OperatorRow kRowNorm{
     .names = {}, .slots = {{{"input", Use::row_norm_input}, {"*", Use::norm_statistics}}}, .facts = facts::row_width};
-// The result is mostly kept anyway, by the layer behind it.
+// The layer that follows usually keeps the result anyway.
 constexpr OperatorRow kAttention{
     .names = {},
     .slots = {
         {{"query key", Use::attention_operand}, {"value", Use::attention_value}, {"*", Use::attention_statistics}}}};
-// It may apply a SiLU to its result, and computes that again from its input.
+// It may apply a SiLU to its result; backward computes that again from the input.
 constexpr OperatorRow kConvolutionAndSlope{.names = {},
                                            .slots = {{{"input", Use::slope_input}, {"*", Use::recurrent_state}}}};
 
-// constinit: the table is data; nothing runs before main(). Functions that write over what they saved, or over the
-// gradient that they get, have no place here: what is restored may be shared, and the guard runs nodes twice.
+// constinit: the table is data; nothing runs before main(). Functions whose backward writes into what they saved, or
+// into the gradient that they receive, must not be listed: restored tensors may be shared, and the guard runs nodes
+// twice.
 constinit const std::array kFunctions = {
     FunctionRow{"torch.nn.modules._functions.SyncBatchNorm", "input weight mean invstd count", kBatchNorm, true},
     FunctionRow{"torch.nn.modules._functions.SyncBatchNorm", "input mean invstd count", kBatchNorm, true},
@@ -37,7 +38,7 @@ constinit const std::array kFunctions = {
                 "query key value output sums starts random", kAttention},
     FunctionRow{"xformers.ops.fmha._fMHA", "query key value output sums", kAttention},
 
-    // With `memory_efficient` they save the result: in another number, or known by that.
+    // With `memory_efficient` they save their result instead of the input, and no row matches.
     FunctionRow{"apex.normalization.fused_layer_norm.FusedLayerNormAffineFunction "
                 "apex.normalization.fused_layer_norm.FusedLayerNormAffineMixedDtypesFunction "
                 "torch._library.autograd.GeneratedBackwardFor_apex_fused_layer_norm_affine_fwd_default",
@@ -54,7 +55,7 @@ constinit const std::array kFunctions = {
                 "input invstd", kRowNorm},
     FunctionRow{"liger_kernel.ops.layer_norm.LigerLayerNormFunction", "input weight bias mean invstd", kRowNorm},
 
-    // Behind its weight comes what there is of bias, sequences and states, all kept exactly.
+    // The weight is followed by bias, sequences and states, as far as they exist, all kept exactly.
     FunctionRow{"causal_conv1d.causal_conv1d_interface.CausalConv1dFn", "input weight", kConvolutionAndSlope},
     FunctionRow{"causal_conv1d.causal_conv1d_interface.CausalConv1dFn", "input weight rest0", kConvolutionAndSlope},
     FunctionRow{"causal_conv1d.causal_conv1d_interface.CausalConv1dFn", "input weight rest0 rest1",

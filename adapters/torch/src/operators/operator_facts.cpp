@@ -28,7 +28,7 @@ std::int64_t size_along(const Call& call, int position, double dimension) {
   return tensor->size(d < 0 ? d + tensor->dim() : d);
 }
 
-/// Elements of the input's last `dimensions` dimensions: what a pooling index counts. 0 if they are not known.
+/// Number of elements in the input's last `dimensions` dimensions: the bound of a pooling index. 0 if unknown.
 std::int64_t window(const Call& call, int dimensions) {
   const c10::TensorImpl* const input = sized(call, 0);
   if (input == nullptr || input->dim() < dimensions) return 0;
@@ -37,7 +37,8 @@ std::int64_t window(const Call& call, int dimensions) {
   return elems;
 }
 
-/// The next number of a tensor's type, below or above. What is no number of the type stays, and the policy sees that.
+/// Returns the next number of type T, below or above `limit`. A limit that T cannot represent is returned as it is; the
+/// policy notices that.
 template <class T>
 float next_number(float limit, float towards) {
   const T own(limit);
@@ -55,8 +56,8 @@ float neighbour(double limit, const c10::TensorImpl* tensor, double towards) {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The interval with its limits: between the numbers next to them. A NaN is outside of all limits. One bit says nothing
-/// if no number is outside, or if none but an infinite one is.
+/// Sets an interval that includes its limits: it reaches to the numbers next to them. A NaN is outside. One bit is not
+/// enough if a finite limit has no finite neighbour, or if there is no limit at all.
 void include_limits(const Call& call, double lower, double upper, OperatorFacts& facts) {
   const c10::TensorImpl* const tensor = call.tensor(0);
   facts.interval = {neighbour(lower, tensor, -kInfinity), neighbour(upper, tensor, kInfinity), MaskSide::off};
@@ -66,14 +67,14 @@ void include_limits(const Call& call, double lower, double upper, OperatorFacts&
       (has_lower || has_upper) && has_lower == std::isfinite(lower) && has_upper == std::isfinite(upper);
 }
 
-/// A limit that is a tensor is one for each element.
+/// A tensor as a limit has one limit per element.
 bool has_tensors(const Call& call) { return call.tensor(1) != nullptr || call.tensor(2) != nullptr; }
 
 }  // namespace
 
 void two_limits(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.interval = {static_cast<float>(call.numbers[1]), static_cast<float>(call.numbers[2])};
-  // An infinite value is outside of an infinite limit here.
+  // Here an infinite value is outside an infinite limit.
   facts.asks_one_bit = std::isfinite(facts.interval.lower) && std::isfinite(facts.interval.upper);
 }
 
@@ -114,14 +115,14 @@ void other_factor(const Call& call, const Call* /*outer*/, SlotCode slot, Operat
   const c10::TensorImpl* const other = slot.value == 0 || slot.value == 1 ? sized(call, 1 - slot.value) : nullptr;
   if (other != nullptr) facts.meets_elems = other->numel();
   facts.meets_itself = other != nullptr && call.tensor(0) == call.tensor(1);
-  // A factor for each row, as norms that are written by hand have it: small rows are to be made large.
+  // One factor per row, as in a hand-written norm: small rows are scaled up.
   if (other != nullptr && size_along(call, 1 - slot.value, -1) == 1) facts.row_elems = size_along(call, slot.value, -1);
   facts.meets_parameter = call.parameter != nullptr;
 }
 
 void exponent(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {
   facts.exponent = static_cast<float>(call.numbers[1]);
-  facts.row_elems = size_along(call, 0, -1);  // its mean over rows may be what they are divided by
+  facts.row_elems = size_along(call, 0, -1);  // a hand-written norm may divide rows by their mean square
 }
 
 void row_width(const Call& call, const Call* /*outer*/, SlotCode /*slot*/, OperatorFacts& facts) {

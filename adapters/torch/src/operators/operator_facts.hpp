@@ -1,5 +1,5 @@
-// What the arguments of a call say about limits, factors and bounds. Positions are those of torch's schemas.
-// operator_table.cpp says which reader serves which operator.
+// Reads limits, factors, bounds and sizes from the arguments of a call. Positions are those of torch's schemas.
+// operator_table.cpp assigns the readers to operators.
 #pragma once
 
 #include "actzip/policy.hpp"
@@ -7,7 +7,8 @@
 
 namespace actzip::torch {
 
-/// `outer` is the call inside of which `call` runs; null if there is none.
+/// Sets in `facts` what `call` reveals about the tensor that it saves in `slot`. `outer` is the call inside which
+/// `call` runs, or null.
 using FactsReader = void (*)(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 
 namespace facts {
@@ -18,31 +19,32 @@ void zero_limit(const Call& call, const Call* outer, SlotCode slot, OperatorFact
 void dropout_factor(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void other_factor(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void exponent(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// From one to the other, these included; either may be left out. One that is a tensor is a limit for each element.
+/// Interval from the second argument to the third, both included; either may be missing. A limit that is a tensor
+/// differs per element, so one bit is not enough.
 void lower_and_upper(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void least(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void greatest(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// Not farther from 0 than the second argument.
+/// Interval from minus to plus the second argument, included.
 void near_zero(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// Rows of the first argument.
+/// Width of a row of the first argument.
 void row_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// Rows of the first argument, if they are what the second names.
+/// The same, if the dimension that the second argument names is the last one.
 void row_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// Rows of the saved argument.
+/// Width of a row of the saved argument.
 void operand_width(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Elements of one channel of the first argument.
 void channel_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 /// Elements of one group of channels.
 void group_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// From -3 to 3.
+/// Interval from -3 to 3.
 void three_limits(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void rows_of_table(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// The same for its indices; of what else it saves nothing is known.
+/// Number of rows of the table, for the indices only.
 void rows_of_bags(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void size_along_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// Positions along any dimension of the first argument, whichever it is.
+/// The largest size of the first argument, for indices along an unknown dimension.
 void any_dimension(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
-/// Positions in a plane, or a volume.
+/// Number of positions in a plane, or a volume.
 void plane_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 void volume_elems(const Call& call, const Call* outer, SlotCode slot, OperatorFacts& facts);
 

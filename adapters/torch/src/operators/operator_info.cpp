@@ -36,7 +36,7 @@ OperatorInfo info_of(const c10::OperatorHandle& op) {
   return info;
 }
 
-/// The operator whose own text `name` is; none for a function, whatever it is called.
+/// Returns the operator that owns the text `name`; nothing for a function, whatever its name.
 std::optional<c10::OperatorHandle> operator_at(const char* name, const char* overload) {
   auto op = c10::Dispatcher::singleton().findSchema({name, overload});
   return op && op->schema().name().c_str() == name ? op : std::nullopt;
@@ -44,14 +44,14 @@ std::optional<c10::OperatorHandle> operator_at(const char* name, const char* ove
 
 std::atomic<FunctionNamer> g_function_namer{nullptr};
 
-/// Two functions may have one name; their modules tell them apart.
+/// Two functions may have the same name; their modules distinguish them.
 std::string function_name(const char* name) {
   const FunctionNamer namer = g_function_namer.load(std::memory_order_acquire);
   const std::string full = namer != nullptr ? namer(name) : std::string();
   return std::string(kFunction) + (full.empty() ? name : full);
 }
 
-/// All that were ever seen.
+/// All operators and functions that were ever seen.
 class OperatorTable {
  public:
   const OperatorInfo& find(const char* name, const char* overload) {
@@ -130,7 +130,7 @@ const OperatorInfo& operator_info(const char* name, const char* overload) {
     return *known->second.info;
   }
   const OperatorInfo& info = table().find(name, overload);
-  // The names of functions lie in memory that others use after them.
+  // The memory of a function's name may be reused for other names.
   if (!info.is_opaque) met[name] = {name, overload, &info};
   return info;
 }

@@ -12,7 +12,7 @@ namespace actzip::torch {
 
 namespace {
 
-// constinit: the table is data; nothing runs before main(). The first row that names an operator holds.
+// constinit: the table is data; nothing runs before main(). The first row that names an operator applies.
 constinit const std::array kRows = {
     // One bit.
     OperatorRow{.names = "relu relu_",
@@ -119,7 +119,7 @@ constinit const std::array kRows = {
                 .facts = facts::row_along_dimension,
                 .nodes = "SoftmaxBackward0",
                 .passes_on = PassesOn::probabilities},
-    OperatorRow{.names = "_safe_softmax",  // has no NaN to keep apart
+    OperatorRow{.names = "_safe_softmax",  // its result has no NaN
                 .slots = {{{"result", Use::softmax_result}}},
                 .nodes = "SafeSoftmaxBackward0",
                 .passes_on = PassesOn::probabilities},
@@ -195,7 +195,7 @@ constinit const std::array kRows = {
                 .facts = facts::exponent,
                 .nodes = "PowBackward0",
                 .encoded_backward = "pow.Tensor_Scalar"},
-    // Compiled graphs may save what an operator was given, and compute its result again; eager never does.
+    // Compiled graphs may save an operator's input and compute its result again; eager code never does.
     OperatorRow{.names = "tanh sigmoid", .slots = {{{"self", Use::slope_input}, {"*", Use::bounded_result}}}},
     OperatorRow{.names = "tanh_ sigmoid_", .slots = {{{"*", Use::bounded_result}}}},
     OperatorRow{.names = "_log_softmax", .slots = {{{"result", Use::log_probabilities}}}},
@@ -221,7 +221,7 @@ constinit const std::array kRows = {
     OperatorRow{.names = "linalg_* _linalg_* cholesky* _cholesky* lu_* ormqr geqrf triangular_solve inverse",
                 .slots = {{{"*", Use::solver}}}},
 
-    // What saves nothing, but may stand between a parameter and the operator that uses it.
+    // Operators that save nothing, but may stand between a parameter and the operator that uses it.
     OperatorRow{.names = "t", .nodes = "TBackward0", .passes_on = PassesOn::transposition},
     OperatorRow{.names = "transpose permute view _unsafe_view _reshape_alias select slice split split_with_sizes "
                          "squeeze unsqueeze expand alias as_strided",
@@ -236,7 +236,7 @@ constinit const std::array kRows = {
 
 bool is_foreign(std::string_view name) { return name.find("::") != std::string_view::npos; }
 
-/// Names of other libraries are known whole: "max_pool*" is not for "max_pools::any".
+/// Patterns match torch's own names only: "max_pool*" does not match "max_pools::any".
 bool matches(std::string_view name, std::string_view pattern) {
   if (!pattern.ends_with('*')) return name == pattern;
   return name.starts_with(pattern.substr(0, pattern.size() - 1)) && !is_foreign(name);
@@ -267,8 +267,8 @@ const OperatorRow* find_operator(std::string_view name) {
 }
 
 const OperatorRow* find_node(const ::torch::autograd::Node& node) {
-  // By type: a node makes its name anew each time it is asked. Nodes of Python share one type and have no row, whatever
-  // their class is called.
+  // By type, because a node builds its name anew for each call. All Python nodes share one type; they have no row,
+  // whatever their class is called.
   thread_local std::unordered_map<const std::type_info*, const OperatorRow*> known;
   const auto [place, is_new] = known.try_emplace(&typeid(node), nullptr);
   if (is_new) {

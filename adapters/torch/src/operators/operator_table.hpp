@@ -1,6 +1,5 @@
-// What actzip knows of torch's operators, in one place: one row an operator. Hooks, layers, parameters, encoded
-// backward, attention and noise read it; so does whoever asks for an operator of an fx graph. The rows are data:
-// operator_table.cpp.
+// What actzip knows of torch's operators, in one place: one row for each. Hooks, layers, parameters, encoded backward,
+// attention, noise and the lookup of fx graph operators all read it. The rows are data: operator_table.cpp.
 #pragma once
 
 #include <array>
@@ -17,66 +16,69 @@ struct Node;
 
 namespace actzip::torch {
 
-/// Names of slots, separated by spaces, and what the gradient needs of a tensor that is saved there. Names are those of
-/// the schema's arguments; "result" is the operator's output, "aux0" and so on what else it saves. A name that ends in
-/// '*' stands for all that begin so.
+/// Names of slots, separated by spaces, and what the gradient needs of a tensor that is saved there. A slot is named
+/// like the schema's argument; "result" is the operator's output; "aux0", "aux1" and so on are other tensors that it
+/// saves. A name that ends in '*' matches all names with that beginning.
 struct SlotUse {
   std::string_view slots;
   Use use = Use::unknown;
 };
 
-/// What the operator makes of a parameter, or of probabilities, that passes through it: it may still be recognised
-/// behind.
+/// What becomes of a parameter, or of probabilities, that passes through the operator. It may still be recognised in
+/// the result.
 enum class PassesOn : std::uint8_t {
   nothing,
   view,
-  transposition,  ///< a view, too
+  transposition,  ///< also a view
   cast,
-  scaled,      ///< a multiple, element by element
+  scaled,      ///< multiplied element by element
   arithmetic,  ///< a sum, a product or a norm
   probabilities,
-  some,  ///< a part of them: a dropout
+  some,  ///< part of the probabilities: a dropout
 };
 
 struct OperatorRow {
-  /// Separated by spaces, without overload, and without namespace if they are torch's own; a name that ends in '*'
-  /// stands for all of torch's own that begin so.
+  /// Separated by spaces, without overload, and without namespace for torch's own operators. A name that ends in '*'
+  /// matches all of torch's own operators with that beginning.
   std::string_view names;
-  /// The first that matches holds. What no entry matches is of unknown use.
+  /// The first entry that matches applies. A slot without an entry has unknown use.
   std::array<SlotUse, 6> slots = {};
-  FactsReader facts = nullptr;  ///< reads what the policy wants to know of the arguments
-  std::string_view nodes = {};  ///< names of its nodes in backward, where anybody looks for them
+  FactsReader facts = nullptr;  ///< reads what the policy needs from the arguments
+  std::string_view nodes = {};  ///< names of its backward nodes, if anything looks for them
   PassesOn passes_on = PassesOn::nothing;
-  /// The operator of torch that its node calls with what was saved, and that encoded_backward.cpp computes from the
-  /// encoded bytes; empty if it computes none.
+  /// torch's operator that the node calls with what was saved, if encoded_backward.cpp can compute it from the encoded
+  /// bytes; otherwise empty.
   std::string_view encoded_backward = {};
-  int first_factor = -1;         ///< of a product of batches of matrices: its position, which the second's follows
-  bool runs_again = false;       ///< its result can be computed from the arguments it saves
-  bool has_dropout = false;      ///< what it multiplies with inside is a dropout's mask
-  bool bound_by_values = false;  ///< its indices may be negative, or their bound is not among its arguments
-  bool is_torn_at_nan = false;   ///< the CPU stops its gradient at some NaNs, and lets it pass at others
+  int first_factor = -1;         ///< for products of batches of matrices: position of the first factor
+  bool runs_again = false;       ///< its result can be computed from the arguments that it saves
+  bool has_dropout = false;      ///< a product inside of it multiplies with a dropout mask
+  bool bound_by_values = false;  ///< its indices may be negative, or no argument gives their bound
+  bool is_torn_at_nan = false;   ///< on the CPU its gradient is 0 at some NaNs and passes at others
 };
 
 std::span<const OperatorRow> operator_table();
 
-/// Of torch's own operator "addmm", or another library's "torchvision::roi_align"; null if the table has none.
+/// Returns the row of torch's own operator, such as "addmm", or of another library's, such as "torchvision::roi_align";
+/// null if the table has none.
 const OperatorRow* find_known(std::string_view name);
 
-/// The same, or the row that somebody has registered: see registered_operators.hpp.
+/// The same, but also finds rows that a program has registered: see registered_operators.hpp.
 const OperatorRow* find_operator(std::string_view name);
 
-/// The row of the operator that `node` is of; null if no row names it. Fast: looks once for each type of node.
+/// Returns the row of the operator that `node` belongs to; null if no row names it. Fast: searches once for each type
+/// of node.
 const OperatorRow* find_node(const ::torch::autograd::Node& node);
 
-/// What `row` says of a slot; unknown if there is none, or it says nothing.
+/// Returns the use of `slot` in `row`; Use::unknown if `row` is null or has no entry for it.
 Use use_of(const OperatorRow* row, std::string_view slot);
 
-/// The same by the name of a schema, as an fx node's target has it: "aten::addmm", "aten::add.Tensor". Operators of
-/// other libraries without a row are foreign. What only the call's surroundings tell is left out: a product with a
-/// dropout's mask is a product here.
+/// The same by the name of a schema, such as "aten::addmm" or "aten::add.Tensor", the target of an fx node. Operators
+/// of other libraries without a row are foreign. Knows nothing of the call's surroundings: a product with a dropout
+/// mask is an ordinary product here.
 Use schema_use(std::string_view schema, std::string_view slot);
 
-/// Whether an operator takes its weight there: a leaf without gradient is a frozen weight then, and no activation.
+/// Whether operators take their weight in this slot. A leaf without gradient is a frozen weight there, and no
+/// activation.
 bool holds_weight(Use use, std::string_view slot);
 
 }  // namespace actzip::torch

@@ -23,21 +23,21 @@ PassesOn passed_on_by(const Node& node) {
 
 bool is_view(PassesOn passes_on) { return passes_on == PassesOn::view || passes_on == PassesOn::transposition; }
 
-/// The tensor that `node` accumulates into; null if it is no leaf's.
+/// Returns the leaf that `node` accumulates into; null for any other node.
 const at::Tensor* leaf_of(const Node& node) {
   const auto* const leaf = dynamic_cast<const AccumulateGrad*>(&node);
   return leaf != nullptr ? &leaf->variable : nullptr;
 }
 
-/// What a parameter may pass through, and its values still follow from parameters alone.
+/// Whether the result still depends on parameters alone if a parameter passes through.
 bool keeps_parameters(PassesOn passes_on) {
   return is_view(passes_on) || passes_on == PassesOn::cast || passes_on == PassesOn::scaled ||
          passes_on == PassesOn::arithmetic;
 }
 
-/// A walk towards the leaves, short enough to cost little: every way must end at a leaf. Ways to constants are allowed
-/// where the leaves are parameters of a known model and the result is no larger than one of them: a weight times a mask
-/// is a weight, and a batch times a weight is none.
+/// A walk towards the leaves, short enough to cost little. Every path must end at a leaf. It may also end at a
+/// constant, if the leaves are registered parameters and the result is no larger than one of them: a weight times a
+/// mask is a weight, but a batch times a weight is not.
 class LeafWalk {
  public:
   explicit LeafWalk(const ParameterRegistry& registry) : registry_(registry) {}
@@ -99,7 +99,8 @@ std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegis
   if (const auto node = tensor.grad_fn()) {
     return LeafWalk(registry).derived_from_leaves(tensor, *node) ? "derived from parameters" : "";
   }
-  // Without gradients, as in the forward of a function, a view has no node of its own, and is what its base is.
+  // Without gradients, as in the forward of an autograd function, a view has no node of its own. It is treated like its
+  // base.
   if (const at::Tensor base(tensor.is_view() ? tensor._base() : at::TensorBase()); base.defined() && base.grad_fn()) {
     return parameter_reason(base, registry, weight_slot);
   }

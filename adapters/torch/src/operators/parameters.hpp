@@ -1,4 +1,4 @@
-// Telling parameters from activations: parameters exist anyway, and are never compressed.
+// Tells parameters from activations. Parameters exist anyway, and are never compressed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,11 @@
 
 namespace actzip::torch {
 
-/// Which pointer holds a node differs between versions of torch.
+/// The pointer type for nodes differs between versions of torch.
 using NodePtr = decltype(::torch::autograd::Edge::function);
 
-/// The storages of a model's parameters and buffers, held weakly: an address here is never another storage's.
+/// The storages of a model's parameters and buffers. They are held weakly, so that no other storage gets an address
+/// that is registered here.
 class ParameterRegistry {
  public:
   void add(const at::Tensor& tensor);
@@ -25,29 +26,31 @@ class ParameterRegistry {
 
  private:
   mutable std::shared_mutex mutex_;
-  std::size_t clean_at_ = 64;  ///< entries at which those of freed storages are taken out
+  std::size_t clean_at_ = 64;  ///< number of entries at which those of freed storages are removed
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
 };
 
-/// Why `tensor` is a parameter, or derived from parameters alone; empty for an activation. `weight_slot` says that the
-/// operator takes its weight there. The reason is a literal.
+/// Returns why `tensor` is a parameter or derived from parameters alone; empty for an activation. `weight_slot` says
+/// that the operator takes its weight in this slot. The reason is a literal.
 std::string_view parameter_reason(const at::Tensor& tensor, const ParameterRegistry& registry, bool weight_slot);
 
-/// Of a tensor with such a reason: whether it has memory of its own, which nobody need hold but whoever saves it. A
-/// weight norm's result has, a view of a parameter has not. Of what has no graph, as casts of frozen weights, that is
-/// not known: false.
+/// For a tensor with such a reason: whether it has memory of its own, which perhaps only the save holds. True for the
+/// result of a weight norm, false for a view of a parameter. Also false for a tensor without a graph, such as a cast of
+/// a frozen weight, because it is unknown there.
 bool is_computed(const at::Tensor& tensor, const ParameterRegistry& registry);
 
-/// The storage of the parameter that `tensor` is, or is a view or cast of; null for everything else.
+/// Returns the storage of the parameter that `tensor` is, or is a view or cast of; null for any other tensor.
 const void* parameter_storage(const at::Tensor& tensor, const ParameterRegistry& registry);
 
-/// Whether `tensor` is a softmax's result, perhaps viewed, cast, scaled or after a dropout: attention's probabilities.
+/// Whether `tensor` is the result of a softmax, possibly after views, casts, a scaling or a dropout: attention's
+/// probabilities.
 bool is_softmax_result(const at::Tensor& tensor);
 
-/// Its storage, held weakly: the memory may go, the address is not used again.
+/// Returns the identity of the tensor's storage, which is held weakly: the memory may be freed, but its address is not
+/// reused.
 Identity storage_identity(const at::Tensor& tensor);
 
-/// The node that made the cast of which `tensor` is the whole or a view; null if it is none.
+/// Returns the node of the cast whose result `tensor` is, or is a view of; null if it is no cast.
 NodePtr cast_node(const at::Tensor& tensor);
 
 }  // namespace actzip::torch

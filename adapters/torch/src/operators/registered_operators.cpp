@@ -15,7 +15,7 @@ namespace actzip::torch {
 
 namespace {
 
-/// These mean something only beside limits, factors, bounds or a call that can run again.
+/// These uses need limits, factors, bounds, or a call that can run again, which a registration cannot give.
 constexpr std::array kNeedFacts = {Use::unknown,    Use::foreign, Use::interval,         Use::dropout_mask,
                                    Use::pool_index, Use::index,   Use::attention_result, Use::attention_statistics};
 
@@ -31,7 +31,7 @@ std::string allowed_uses() {
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_spec, "register: " + what); }
 
-/// A row with the texts that it looks at.
+/// A row, with the texts that it refers to.
 struct Registered {
   std::string name;
   std::vector<SlotOfUse> slots;
@@ -58,11 +58,11 @@ std::unique_ptr<Registered> registered(const std::string& name, const std::vecto
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, std::unique_ptr<Registered>, std::less<>> rows;  ///< never erased: infos point into it
+  std::map<std::string, std::unique_ptr<Registered>, std::less<>> rows;  ///< never erased: OperatorInfos refer to it
 };
 
 Registry& registry() {
-  static auto* const registry = new Registry;  // never destroyed, as operators are not
+  static auto* const registry = new Registry;  // never destroyed, because operators are not
   return *registry;
 }
 
@@ -71,7 +71,7 @@ Registry& registry() {
 void register_operator(const std::string& name, const std::vector<SlotOfUse>& slots) {
   auto made = registered(name, slots);
   if (find_known(name) != nullptr) refuse(name + " is in actzip's own table (allowed: rules of a session)");
-  const bool is_late = was_met(name);  // before the lock: whoever looks a name up holds the two in that order
+  const bool is_late = was_met(name);  // before the lock: a lookup takes these two locks in that order
   const std::lock_guard lock(registry().mutex);
   if (const auto known = registry().rows.find(name); known != registry().rows.end()) {
     if (known->second->slots == slots) return;

@@ -1,4 +1,4 @@
-// Operators and functions of other authors whose uses somebody has told: actzip.register().
+// Operators and functions of other libraries whose uses a program has registered with actzip.register().
 #pragma once
 
 #include <string>
@@ -10,15 +10,17 @@
 
 namespace actzip::torch {
 
-/// A slot, and the name of its use.
+/// Names of a slot and of its use.
 using SlotOfUse = std::pair<std::string, std::string>;
 
-/// `name` as OperatorInfo has it: "mylib::scale" or "Function::mylib.MyLoss". Slots that are not named stay foreign.
-/// Throws Error(invalid_spec), and changes nothing, for a name that the table has or that was registered with other
-/// uses, a use that is none or that needs facts nobody reads, or an operator that a scope has met already.
+/// Registers the uses of an operator or function. `name` is an OperatorInfo::name: "mylib::scale" or
+/// "Function::mylib.MyLoss". Slots that are not listed stay foreign.
+///
+/// Throws Error(invalid_spec), and changes nothing, if the table has that name, if it was registered with other uses,
+/// if a use is unknown or needs facts that nothing could read, or if the operator has run in a scope already.
 void register_operator(const std::string& name, const std::vector<SlotOfUse>& slots);
 
-/// Null if nobody has registered it.
+/// Returns the registered row of that name; null if there is none.
 const OperatorRow* find_registered(std::string_view name);
 
 }  // namespace actzip::torch

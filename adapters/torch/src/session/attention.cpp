@@ -13,8 +13,8 @@ namespace actzip::torch {
 
 namespace {
 
-/// An argument as the frame has noted it; none if it is of a type that frames do not note. They note nothing as 0,
-/// which no scale is.
+/// Returns an argument as the frame recorded it; nothing if frames do not record its type. Frames record None as 0. No
+/// scale is 0, so 0 in an optional number means None.
 std::optional<c10::IValue> argument_of(const Frame& frame, int position, const c10::TypePtr& type) {
   const double number = frame.numbers[static_cast<std::size_t>(position)];
   switch (type->kind()) {
@@ -33,7 +33,8 @@ std::optional<c10::IValue> argument_of(const Frame& frame, int position, const c
   return number != 0.0 ? c10::IValue(number) : c10::IValue();
 }
 
-/// The first operand that is the same tensor, for each: what it saves is found by the tensor.
+/// For each operand, the first operand that is the same tensor: a save is attributed to the first argument that
+/// matches.
 AttentionCall::Operands first_of_each(const Frame& frame) {
   AttentionCall::Operands first{};
   for (std::size_t i = 0; i < first.size(); ++i) {
@@ -55,12 +56,12 @@ bool has_dropout(const Frame& frame) {
 
 /// Requires the generator's lock.
 void go_to(at::Generator& generator, std::uint64_t seed, std::uint64_t offset) {
-  if (generator.current_seed() != seed) generator.set_current_seed(seed);  // which forgets more than the offset
+  if (generator.current_seed() != seed) generator.set_current_seed(seed);  // resets more than the offset
   generator.set_offset(offset);
 }
 
-/// Moves a generator to a place for a while. Operators take its lock themselves, so others may draw meanwhile: it can
-/// be told afterwards whether they did, and what they drew is not drawn again.
+/// Moves a generator to another state for a while. Operators take its lock themselves, so other threads may draw
+/// meanwhile. leave() detects that and makes sure that the numbers they drew are not drawn again.
 class VisitedPlace {
  public:
   explicit VisitedPlace(const RandomPlace& place) : place_(place), generator_(place.generator) {
@@ -73,11 +74,11 @@ class VisitedPlace {
   VisitedPlace(const VisitedPlace&) = delete;
   VisitedPlace& operator=(const VisitedPlace&) = delete;
 
-  /// Puts the generator back, behind what others drew. Gives whether `drawn` is all that was drawn.
+  /// Puts the generator back and advances it past what other threads drew. Returns whether exactly `drawn` was drawn.
   bool leave(std::uint64_t drawn = 0) {
     const std::lock_guard lock(generator_.mutex());
     if (std::exchange(has_left_, true)) return false;
-    if (generator_.current_seed() != place_.seed) return false;  // somebody has set another seed, which stays
+    if (generator_.current_seed() != place_.seed) return false;  // another thread has set a seed; it stays
     const std::uint64_t all = generator_.get_offset() - place_.offset;
     go_to(generator_, seed_, offset_ + (all > drawn ? all - drawn : 0));
     return all == drawn;
@@ -123,7 +124,7 @@ std::shared_ptr<AttentionCall> AttentionCall::of(const Frame& frame) {
 std::optional<AttentionCall::Part> AttentionCall::part_of(SlotCode slot, const at::Tensor& tensor) {
   if (slot.value < kOperands) return static_cast<Part>(slot.value);
   if (slot.value == SlotCode::kResult) return result;
-  // Statistics are the only numbers beside it; the state of a generator is integer.
+  // Of the other outputs only the statistics are floating-point; the state of a generator is integer.
   if (slot.value >= SlotCode::kOther && tensor.is_floating_point()) return statistics;
   return std::nullopt;
 }
@@ -176,8 +177,8 @@ void AttentionCall::run() {
   }
 }
 
-/// The operator draws as much as it did in forward, unless another thread drew then, or draws now. A mask of other
-/// numbers would be a wrong gradient.
+/// Repeats the call until it draws exactly as much as in forward. It draws more if another thread uses the generator at
+/// the same time. A mask of other numbers would be a wrong gradient.
 void AttentionCall::draw_again(::torch::jit::Stack& stack) const {
   constexpr int kAttempts = 8;
   for (int i = 0; drawn_ && i < kAttempts; ++i) {

@@ -1,6 +1,7 @@
-// Fused attention that runs again in backward. There the product of the result and its gradient is subtracted from that
-// of every value: noise in the values cancels only if the result is made of the same values. So result and statistics
-// are not kept, but computed from what was kept of query, key and value.
+// Fused attention that runs again in backward. Its gradient multiplies each value by the gradient of the result, and
+// subtracts the same product of the result itself. Noise in the kept values cancels there only if the result was
+// computed from the same noisy values. So result and statistics are not kept, but computed from what was kept of query,
+// key and value.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -18,48 +19,50 @@
 
 namespace actzip::torch {
 
-/// Where a device's default generator stands, so that a dropout draws the same numbers again.
+/// The state of a device's default generator, so that a dropout can draw the same numbers again.
 struct RandomPlace {
   at::Generator generator;
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
 
-  /// Not while its stream is captured.
+  /// Returns the current state. Requires that the device's stream is not being captured.
   static RandomPlace now(c10::Device device);
 };
 
-/// One call of an operator that takes query, key and value first, and gives result and statistics first.
+/// One call of an operator whose first arguments are query, key and value, and whose first outputs are result and
+/// statistics.
 class AttentionCall final : public RunsAgain {
  public:
-  /// What it saves and may be asked for again.
+  /// The tensors that the operator saves.
   enum Part : int { query, key, value, result, statistics };
 
-  /// The call of `frame`, which has not drawn random numbers yet; null if it is none, or cannot run again: on the CPU
-  /// or while it is captured into a graph a dropout would draw other numbers.
+  /// Returns the call of `frame`, which must not have drawn random numbers yet; null if it is no attention or cannot
+  /// run again. With a dropout it cannot on the CPU or while being captured into a graph: it would draw other numbers.
   static std::shared_ptr<AttentionCall> of(const Frame& frame);
 
   static constexpr int kOperands = 3;
   using Operands = std::array<std::size_t, kOperands>;
 
-  /// `operands` says for each which was the first to be the same tensor, mostly itself; `arguments` has nothing in
-  /// their place.
+  /// `operands` has, for each operand, the index of the first operand that is the same tensor, mostly its own.
+  /// `arguments` has empty values in place of the operands.
   AttentionCall(const c10::OperatorHandle& op, const Operands& operands, ::torch::jit::Stack arguments,
                 std::optional<RandomPlace> random)
       : op_(op), operands_(operands), arguments_(std::move(arguments)), random_(std::move(random)) {}
 
-  /// What the operator saves in that slot; none if it is nothing of the above.
+  /// Returns which part the operator saves in `slot`; nothing if it is none of the above.
   static std::optional<Part> part_of(SlotCode slot, const at::Tensor& tensor);
 
-  /// Whether that part is an output, and there are operands for it.
+  /// Whether `part` is an output and all operands for computing it were kept.
   [[nodiscard]] bool can_compute(Part part) const;
 
-  /// That part is kept so. It is an operand, or may have to be computed.
+  /// Records how `part` was kept: an operand to compute from, or an output that may have to be computed.
   void note_kept(Part part, const Packed& packed);
 
-  /// An operand is not restored again for the result, nor drawn again if noise is tried in it.
+  /// Remembers a restored operand. The outputs are then computed from the same values, with the same noise if a trial
+  /// adds some, and the operand need not be restored again.
   void note_restored(int part, const at::Tensor& tensor) override;
 
-  /// The result or the statistics. Backward asks for both, and the operator runs once.
+  /// Returns the result or the statistics. Backward asks for both, but the operator runs once.
   [[nodiscard]] at::Tensor compute(int part) override;
 
  private:
@@ -70,11 +73,11 @@ class AttentionCall final : public RunsAgain {
   const c10::OperatorHandle op_;
   const Operands operands_;
   const ::torch::jit::Stack arguments_;
-  const std::optional<RandomPlace> random_;  ///< before it drew, if it has a dropout
-  std::optional<std::uint64_t> drawn_;       ///< how far the generator had come when the result was there
+  const std::optional<RandomPlace> random_;  ///< before the call drew; set if it has a dropout
+  std::optional<std::uint64_t> drawn_;       ///< how far the call advanced the generator
   std::array<std::optional<Packed>, kOperands> kept_;
-  std::array<bool, kOutputs> is_computed_{};  ///< nothing of it is kept
-  std::mutex mutex_;  ///< of what follows: somebody may look at what a node has saved while it runs
+  std::array<bool, kOutputs> is_computed_{};  ///< not kept
+  std::mutex mutex_;                          ///< guards what follows: a node's saved tensors may be read while it runs
   std::array<at::Tensor, kOperands> restored_;
   std::array<at::Tensor, kOutputs> outputs_;
 };

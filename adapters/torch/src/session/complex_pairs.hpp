@@ -1,5 +1,5 @@
-// Complex tensors for the core, which knows real numbers alone: a last dimension of two, the real and the imaginary
-// part, as torch's view_as_real() has it.
+// Describes complex tensors to the core, which supports real numbers only: as a last dimension of two, the real and the
+// imaginary part, like torch's view_as_real().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,14 @@
 
 namespace actzip::torch {
 
-/// Of the two parts; nothing for a type that is not complex.
+/// The type of the two parts; nothing if `type` is not complex.
 inline std::optional<DType> part_dtype(c10::ScalarType type) {
   return c10::isComplexType(type) ? to_dtype(c10::toRealValueType(type)) : std::nullopt;
 }
 
-/// Whether a gradient needs no more of a complex tensor than of its parts: it is linear in it, or its relative error is
-/// that of the larger part. Curves that are bounded for real numbers have poles for complex ones, and the like.
+/// Whether it suffices for the gradient to keep real and imaginary part separately: the gradient is linear in the
+/// tensor, or its relative error is at most that of the larger part. Not so, for instance, for functions that are
+/// bounded for real numbers but have poles for complex ones.
 inline bool takes_pairs(Use use) {
   switch (use) {
     case Use::unknown:
@@ -37,7 +38,7 @@ inline bool takes_pairs(Use use) {
   }
 }
 
-/// The parts of a complex tensor of that shape. Requires a rank below kMaxRank.
+/// Returns the shape of the parts of a complex tensor. Requires a rank below kMaxRank.
 inline Shape with_pairs(Shape shape) {
   for (std::size_t d = 0; d < static_cast<std::size_t>(shape.rank); ++d) shape.strides[d] *= 2;
   shape.sizes[static_cast<std::size_t>(shape.rank)] = 2;
@@ -46,7 +47,7 @@ inline Shape with_pairs(Shape shape) {
   return shape;
 }
 
-/// The complex tensor of such parts.
+/// Returns the shape of the complex tensor of such parts.
 inline Shape without_pairs(Shape shape) {
   --shape.rank;
   shape.sizes[static_cast<std::size_t>(shape.rank)] = shape.strides[static_cast<std::size_t>(shape.rank)] = 0;

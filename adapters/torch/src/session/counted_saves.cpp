@@ -13,7 +13,7 @@ Packed CountedSaves::add(const at::Tensor& tensor, const Saver& saver) {
 
 void CountedSaves::settle() {
   std::vector<bool> is_result;
-  Call call;  // as if what was saved were its arguments
+  Call call;  // the saved tensors in place of arguments
   for (const Save& save : saves_) {
     is_result.push_back(save.saver.slot.value == SlotCode::kResult);
     if (call.count < kMaxArguments) {

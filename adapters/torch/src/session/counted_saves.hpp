@@ -1,4 +1,4 @@
-// Functions that are known by how many tensors they save.
+// Autograd functions that are recognised by the number of tensors they save.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace actzip::torch {
 
 class SessionImpl;
 
-/// What one call of such a function has saved. It is kept as it is until the function ends, which is at once when it
-/// has saved everything: then its row is known, or that it has none.
+/// What one call of such a function saves. The tensors are kept as they are until the function ends, right after its
+/// last save. Then their number is known, and with it the function's row, if it has one.
 class CountedSaves final : public LateSaves {
  public:
   explicit CountedSaves(std::shared_ptr<SessionImpl> session) : session_(std::move(session)) {}

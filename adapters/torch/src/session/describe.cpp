@@ -14,7 +14,7 @@ namespace actzip::torch {
 
 namespace {
 
-/// Tensors that stand for others.
+/// Keys of tensors that wrap others.
 constexpr c10::DispatchKeySet kWrappers(
     {c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched});
 
@@ -85,7 +85,7 @@ bool is_torn_at_nan(const OperatorInfo& op, const at::Tensor& tensor) {
   return tensor.is_cpu() && op.row != nullptr && op.row->is_torn_at_nan;
 }
 
-/// Whether only the values of the indices tell their bound.
+/// Whether the bound of the indices is known only from their values.
 bool is_bound_by_values(const OperatorInfo& op, const SavedTensor& saved) {
   const bool is_index = saved.view.dtype == DType::i64 || saved.view.dtype == DType::i32;
   return is_index && op.row != nullptr && op.row->bound_by_values && saved.facts.index_bound == 0;
@@ -104,7 +104,7 @@ std::int64_t bound_of(const at::Tensor& indices) {
 bool has_nan(const at::Tensor& tensor) {
   const at::NoGradGuard no_graph;
   const Unheard unheard;
-  return tensor.numel() > 0 && std::isnan(tensor.max().item<float>());  // the greatest of a NaN and anything is NaN
+  return tensor.numel() > 0 && std::isnan(tensor.max().item<float>());  // max() is NaN if any element is
 }
 
 }  // namespace

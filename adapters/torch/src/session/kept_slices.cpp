@@ -19,20 +19,20 @@ namespace actzip::torch {
 
 namespace {
 
-/// What a copy must free at the least to be worth its time.
+/// A copy must free at least this many bytes to be worth its time.
 constexpr std::size_t kWorthCopying = 4096;
 
-/// Storages that are looked at with each save.
+/// How many storages each save checks.
 constexpr std::size_t kRecent = 8;
 
-/// Copies are much smaller if they leave a quarter of the memory free.
+/// Whether copying out frees at least a quarter of the memory, and at least kWorthCopying.
 bool frees_much(std::size_t copied, std::size_t whole) { return copied + std::max(whole / 4, kWorthCopying) <= whole; }
 
 at::IntArrayRef sizes_of(const Shape& shape) { return {shape.sizes.data(), static_cast<std::size_t>(shape.rank)}; }
 at::IntArrayRef strides_of(const Shape& shape) { return {shape.strides.data(), static_cast<std::size_t>(shape.rank)}; }
 
-/// Memory of that shape. It begins as far from a multiple of 64 bytes as `like`: the last bit of what a kernel computes
-/// may depend on that.
+/// Allocates memory of that shape. It begins as far from a multiple of 64 bytes as `like`, because the last bit of a
+/// kernel's result may depend on the alignment.
 at::Tensor aligned_as(const at::Tensor& like, const Shape& shape) {
   constexpr std::uintptr_t kAlignment = 64;
   const auto beyond = reinterpret_cast<std::uintptr_t>(like.const_data_ptr()) % kAlignment;
@@ -45,7 +45,7 @@ at::Tensor aligned_as(const at::Tensor& like, const Shape& shape) {
       .as_strided(sizes_of(shape), strides_of(shape), offset);
 }
 
-/// Copies elements between tensors of the same order of memory, each once.
+/// Copies each element once. Both tensors have the same memory order.
 void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   std::vector<std::int64_t> written(from.sizes().vec());
   for (std::size_t d = 0; d < written.size(); ++d) {
@@ -79,7 +79,8 @@ bool KeptSlice::is_same(const KeptSlice& other) const {
          tensor_.scalar_type() == other.tensor_.scalar_type() && stream_ == other.stream_;
 }
 
-/// Not from another stream than the one that it was saved on: what writes it may still run there.
+/// Does nothing unless the current stream is that of the save: the work that writes the slice may still be running
+/// there.
 void KeptSlice::move_out(const KeptSlice* same) {
   const std::lock_guard lock(mutex_);
   const c10::OptionalDeviceGuard device(tensor_.is_cpu() ? std::nullopt : std::optional(tensor_.device()));
@@ -103,7 +104,7 @@ std::shared_ptr<const KeptSlice> KeptSlices::add(const at::Tensor& tensor) {
   auto slice = std::make_shared<KeptSlice>(tensor);
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   const std::lock_guard lock(mutex_);
-  // The weak reference sees to it that no other storage gets this address.
+  // As long as this weak reference exists, no other storage gets the same address.
   auto& parts = parts_.try_emplace(storage, Parts{tensor.storage().getWeakStorageImpl(), {}}).first->second;
   parts.slices.push_back(slice);
   if (recent_.empty() || recent_.back() != storage) recent_.push_back(storage);
@@ -112,7 +113,7 @@ std::shared_ptr<const KeptSlice> KeptSlices::add(const at::Tensor& tensor) {
   return slice;
 }
 
-/// Each slice holds the storage once. Some may be gone by now, which makes the others fewer.
+/// Each slice holds the storage once. May return false wrongly if slices have expired, so release() erases those first.
 bool KeptSlices::others_hold(const Parts& parts) {
   const auto storage = parts.storage.lock();
   return storage && storage.use_count() > parts.slices.size() + 1;
@@ -126,7 +127,7 @@ bool KeptSlices::release(Parts& parts) {
   }
   if (slices.empty()) return true;
   if (others_hold(parts)) return false;
-  std::vector<const KeptSlice*> same(slices.size(), nullptr);  // an earlier one
+  std::vector<const KeptSlice*> same(slices.size(), nullptr);  // an earlier, equal slice
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < slices.size(); ++i) {
     const auto end = slices.begin() + static_cast<std::ptrdiff_t>(i);
@@ -139,7 +140,7 @@ bool KeptSlices::release(Parts& parts) {
   try {
     for (std::size_t i = 0; i < slices.size(); ++i) slices[i]->move_out(same[i]);
   } catch (const std::exception&) {
-    return true;  // there is no memory for copies: the rest stays where it is
+    return true;  // no memory for the copies: the rest stays where it is
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Slices that are kept as they are: they must not hold the memory that they were cut from.
+// Slices that are kept as they are. They must not keep alive the whole memory they were cut from.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,11 +16,11 @@
 
 namespace actzip::torch {
 
-/// A tensor of these strides with the values of `dense`, which has the same elements in the same order of memory; what
-/// lies between them is not written.
+/// Returns a tensor of this shape and strides with the values of `dense`, which has the same elements in the same
+/// memory order. Gaps between the elements are not written.
 at::Tensor with_strides(const at::Tensor& dense, const Shape& shape);
 
-/// One of them. Where it lies may change, what it holds and its strides do not.
+/// One slice. Its memory may change; its values and strides do not.
 class KeptSlice {
  public:
   explicit KeptSlice(const at::Tensor& tensor);
@@ -30,31 +30,31 @@ class KeptSlice {
   friend class KeptSlices;
   [[nodiscard]] std::size_t bytes() const;
   [[nodiscard]] bool is_same(const KeptSlice& other) const;
-  /// Copies it, or takes the copy of one that is the same.
+  /// Copies the slice, or takes over the copy of `same`, an equal slice.
   void move_out(const KeptSlice* same);
 
   const Shape shape_;
-  const void* const stream_;  ///< on which it was saved
+  const void* const stream_;  ///< of the save
   mutable std::mutex mutex_;
   at::Tensor tensor_;        ///< holds its storage once
-  bool is_compact_ = false;  ///< it is a copy without gaps
+  bool is_compact_ = false;  ///< a copy without gaps
 };
 
-/// Those of a session. Who else holds the memory is not known when a slice is saved: whoever cut it mostly still does.
-/// So it is asked again with the next saves and at the end of the step. Once nobody but slices holds it, and they are
-/// much smaller, they are copied, and it is free.
+/// The slices of a session. When a slice is saved, whoever cut it usually still holds the memory. So the session checks
+/// again with the next saves and at the end of the step. Once only slices hold the memory, and they are much smaller
+/// than it, they are copied, which frees it.
 class KeptSlices {
  public:
-  /// Whether `tensor` is a small enough part of its storage.
+  /// Whether `tensor` is a part of its storage that is small enough to be copied out.
   static bool is_slice(const at::Tensor& tensor);
 
-  /// Keeps it; requires is_slice().
+  /// Keeps a slice. Requires is_slice().
   std::shared_ptr<const KeptSlice> add(const at::Tensor& tensor);
 
-  /// Looks at those that were added last. Costs nothing where there are none.
+  /// Checks the slices that were added last. Costs nothing if there are none.
   void release_recent();
 
-  /// Looks at all.
+  /// Checks all slices.
   void release_all();
 
  private:
@@ -62,7 +62,7 @@ class KeptSlices {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::vector<std::weak_ptr<KeptSlice>> slices;
   };
-  /// Whether nothing is to be asked again.
+  /// Copies the slices out if possible. Returns whether they need not be checked again.
   static bool release(Parts& parts);
   static bool others_hold(const Parts& parts);
 

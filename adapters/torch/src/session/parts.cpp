@@ -14,7 +14,7 @@ namespace actzip::torch {
 
 namespace {
 
-/// The spec for its maps.
+/// Returns the spec for the tensor's feature maps.
 Dual spec_for(const at::Tensor& tensor, const Dual& parameters) {
   if (tensor.layout() == c10::kStrided && tensor.dim() <= kMaxRank && to_dtype(tensor.scalar_type())) {
     if (const auto spec = dual_spec(parameters, to_shape(tensor))) return *spec;
@@ -48,7 +48,7 @@ Parts take_apart(const at::Tensor& tensor, const Dual& parameters, std::uint64_t
   encode(spec, {source.const_data_ptr(), dtype, shape, device}, span(), Seed(seed), stream);
   parts.restored = decoded(source.scalar_type());
   const DualBytes of = dual_bytes(spec, source.numel());
-  bytes.narrow(0, 0, static_cast<std::int64_t>(of.statistics)).zero_();  // what is left is the low part
+  bytes.narrow(0, 0, static_cast<std::int64_t>(of.statistics)).zero_();  // leaves the low part alone
   parts.low = decoded(c10::kFloat);
   parts.high = at::sub(source.to(c10::kFloat), parts.low);
   parts.low_bytes = of.averages;

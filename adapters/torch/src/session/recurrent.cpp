@@ -11,8 +11,8 @@ namespace actzip::torch {
 
 namespace {
 
-/// An argument as the frame has noted it; none if it is of a type that frames do not note. Of lists they note whether
-/// they are empty.
+/// Returns an argument as the frame recorded it; nothing if frames do not record its type. Of a list they only record
+/// whether it is empty.
 std::optional<c10::IValue> value_of(const Frame& frame, int position, const c10::TypePtr& type) {
   const double number = frame.numbers[static_cast<std::size_t>(position)];
   switch (type->kind()) {
@@ -62,7 +62,7 @@ at::Tensor RecurrentCall::compute(int part) {
 
 void RecurrentCall::run() {
   const at::AutoDispatchBelowADInplaceOrView no_graph;
-  const at::AutoGradMode for_workspace(true);  // without gradients the layer makes none
+  const at::AutoGradMode for_workspace(true);  // without gradients the layer computes no workspace
   ::torch::jit::Stack stack = arguments_;
   stack[0] = input_->unpack();
   op_.callBoxed(stack);

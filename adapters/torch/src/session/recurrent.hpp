@@ -1,5 +1,5 @@
-// A recurrent layer that runs again in backward. Its workspace is many times larger than its input, and is all gates of
-// all steps: computed again from the same input, it is the same to the last bit.
+// A recurrent layer that runs again in backward. Its workspace holds all gates of all time steps and is many times
+// larger than its input. Computed again from the same input, it is the same to the last bit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,33 +16,34 @@
 
 namespace actzip::torch {
 
-/// One call of oneDNN's layer. It takes the input first, and gives result, last states and workspace.
+/// One call of oneDNN's layer, which takes the input first and returns result, last states and workspace.
 class RecurrentCall final : public RunsAgain {
  public:
   static constexpr int kOutputs = 4;
-  /// What it saves: an output by its number, its input, or another argument.
+  /// The parts that it saves: an output, by its number; its input; or another argument.
   static constexpr int kInput = kOutputs;
   static constexpr int kArgument = kOutputs + 1;
 
-  /// The call of `frame`; null if it is none that can run again.
+  /// Returns the call of `frame`; null if it is no such layer or cannot run again.
   static std::shared_ptr<RecurrentCall> of(const Frame& frame);
 
-  /// `arguments` has nothing in place of the input.
+  /// `arguments` has an empty value in place of the input.
   RecurrentCall(const c10::OperatorHandle& op, ::torch::jit::Stack arguments)
       : op_(op), arguments_(std::move(arguments)) {}
 
-  /// What it saves next; outputs come in their order.
+  /// Returns which part it saves now. Outputs are saved in their order.
   [[nodiscard]] int next_part(SlotCode slot);
 
-  /// Whether that part is to be kept as it is so that others can be computed, or can be computed itself.
+  /// Whether `part` is the input, which is kept as it is so that outputs can be computed, or an output that can be
+  /// computed.
   [[nodiscard]] bool can_run(int part) const { return part == kInput || (part < kOutputs && input_.has_value()); }
 
-  /// That part was kept so. Only from the input itself the same outputs come again.
+  /// Records how `part` was kept. The outputs can be computed only if the input is kept exactly.
   void note_kept(int part, const Packed& packed);
 
   void note_restored(int /*part*/, const at::Tensor& /*tensor*/) override {}
 
-  /// Backward asks for all outputs, and the layer runs once.
+  /// Returns an output. Backward asks for all of them, but the layer runs once.
   [[nodiscard]] at::Tensor compute(int part) override;
 
  private:
@@ -50,10 +51,10 @@ class RecurrentCall final : public RunsAgain {
 
   const c10::OperatorHandle op_;
   const ::torch::jit::Stack arguments_;
-  std::optional<Packed> input_;  ///< if it is kept exactly
+  std::optional<Packed> input_;  ///< set if it is kept exactly
   int saved_outputs_ = 0;
-  std::array<bool, kOutputs> is_computed_{};  ///< nothing of it is kept
-  std::mutex mutex_;                          ///< of what follows
+  std::array<bool, kOutputs> is_computed_{};  ///< not kept
+  std::mutex mutex_;                          ///< guards what follows
   std::array<at::Tensor, kOutputs> outputs_;
 };
 

@@ -24,7 +24,7 @@ namespace actzip::torch {
 
 namespace {
 
-/// Gradients of neighbouring layers differ a little; more than these tell no more.
+/// How many tensors are watched. Gradients of neighbouring layers are similar, so more would add little.
 constexpr std::size_t kMostWatched = 4;
 
 [[noreturn]] void refuse_samples(const std::string& text) { throw Error(ErrorCode::invalid_spec, "samples: " + text); }
@@ -47,7 +47,7 @@ void check_indices(const at::Tensor& indices, std::int64_t num_samples) {
   }
 }
 
-/// Of each sample, whatever dimensions and rows it has.
+/// The squared norm of each of `count` samples, each of which may have several rows.
 at::Tensor squares_by_sample(const at::Tensor& gradient, std::int64_t count) {
   const at::Tensor rows = gradient.size(0) == count ? gradient : gradient.unflatten(0, {count, -1});
   std::vector<std::int64_t> dimensions(static_cast<std::size_t>(rows.dim() - 1));
@@ -83,7 +83,8 @@ void SampleTable::set_next(const at::Tensor& indices, bool learns) {
   if (table_.defined()) upload();
 }
 
-/// In place if no backward that is still to come reads the old ones: a captured step knows them by their address.
+/// Copies `next_` to the device. In place if no pending backward reads the old indices, because a captured step refers
+/// to them by address.
 void SampleTable::upload() {
   const bool is_free = indices_.defined() && indices_.use_count() == 1 && indices_.numel() == next_.numel();
   if (!is_free) indices_ = at::empty(next_.sizes(), table_.options().dtype(at::kLong));
@@ -96,7 +97,7 @@ void SampleTable::begin_step() {
   count_ = next_.defined() ? next_.numel() : 0;
   learns_ = next_learns_;
   factors_.reset();
-  if (num_samples_ == 0 || table_.defined()) next_.reset();  // else they wait for the table
+  if (num_samples_ == 0 || table_.defined()) next_.reset();  // otherwise they wait for the table
 }
 
 BatchSamples SampleTable::batch(c10::Device device) {
@@ -109,7 +110,7 @@ BatchSamples SampleTable::batch(c10::Device device) {
     next_.reset();
   }
   if (table_.device() != device) return {.count = count_};
-  // Relative to its batch, a sample that nobody has seen is like the mean: 1.
+  // A sample that was not seen yet counts like the mean of its batch: 1.
   if (!factors_.defined()) factors_ = table_.index_select(0, indices_).abs_();
   return {.count = count_, .factors = factors_.const_data_ptr<float>()};
 }
@@ -127,14 +128,14 @@ void SampleTable::end_step() {
   const std::lock_guard lock(mutex_);
   const auto watched = std::exchange(watched_, {});
   if (watched.empty()) return;
-  // After all of them half of what was known is left.
+  // Together, the updates of one step weigh as much as all earlier steps: half.
   const double share = 1.0 - std::pow(0.5, 1.0 / static_cast<double>(watched.size()));
   for (const Watched& one : watched) {
     one.node->add_pre_hook(std::make_unique<Hook>(shared_from_this(), indices_, one.output, share));
   }
 }
 
-/// A running mean. What overflowed, as a loss scaler lets it now and then, tells nothing.
+/// A running mean. Ignores gradients that overflowed, as a loss scaler causes now and then.
 void SampleTable::update(const at::Tensor& indices, const at::Tensor& gradient, double share) {
   const at::NoGradGuard no_graph;
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// Which samples of a data set matter: how large the gradient of each was, beside those of its batch. One number a
-// sample, on the device; nothing waits for it.
+// Which samples of a data set matter: how large the gradient of each was, relative to its batch. One number per sample,
+// on the device; the host never waits for it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,28 +19,30 @@ namespace actzip::torch {
 /// Thread-safe.
 class SampleTable : public std::enable_shared_from_this<SampleTable> {
  public:
-  /// For a data set of so many samples; 0: gradients are not looked at.
+  /// For a data set of `num_samples` samples. 0: no statistics.
   explicit SampleTable(std::int64_t num_samples) : num_samples_(num_samples) {}
 
-  /// The samples of the coming step: integers on the CPU, in the order of the batch. Throws Error(invalid_spec) for
-  /// what is outside the data set. If a step was captured into a graph, its replays see the indices of the last call.
-  /// Unless it `learns`, what is known of them serves the step, and stays as it is.
+  /// Names the samples of the next step, in the order of the batch, as integers on the CPU. Throws Error(invalid_spec)
+  /// for anything else, and for indices outside the data set. If a step was captured into a graph, its replays see the
+  /// indices of the last call. If not `learns`, the step uses the statistics but does not change them.
   void set_next(const at::Tensor& indices, bool learns = true);
 
   void begin_step();
 
-  /// The samples of this step for a tensor on `device`.
+  /// Returns the samples of this step, for a tensor on `device`.
   BatchSamples batch(c10::Device device);
 
-  /// `tensor` holds samples of this step. Of all that are named the gradients of the last few are looked at.
+  /// Says that `tensor` holds the samples of this step. Statistics are taken from the gradients of the last few such
+  /// tensors.
   void watch(const at::Tensor& tensor);
 
   void end_step();
 
-  /// By sample of the data set, -1 for those not seen yet: a copy. Undefined before the first step.
+  /// Returns a copy of the statistics, by sample of the data set; -1 for samples not seen yet. Undefined before the
+  /// first step.
   [[nodiscard]] at::Tensor factors() const;
 
-  /// None if gradients are not looked at.
+  /// Nothing if there are no statistics.
   [[nodiscard]] std::optional<SampleStatistics> report() const;
 
  private:
@@ -55,15 +57,15 @@ class SampleTable : public std::enable_shared_from_this<SampleTable> {
   void update(const at::Tensor& indices, const at::Tensor& gradient, double share);
 
   const std::int64_t num_samples_;
-  mutable std::mutex mutex_;     ///< of everything below
-  at::Tensor next_;              ///< on the CPU; undefined if nobody has named the samples of the coming step
-  std::int64_t count_ = 0;       ///< of this step; 0 if not known
-  bool next_learns_ = true;      ///< the coming step
-  bool learns_ = true;           ///< this step
-  at::Tensor table_;             ///< by sample; -1: not seen yet. On the device of the first tensor that asked
-  at::Tensor indices_;           ///< of this step, or of the coming one, beside the table
+  mutable std::mutex mutex_;     ///< guards everything below
+  at::Tensor next_;              ///< on the CPU; undefined if the next step's samples were not named
+  std::int64_t count_ = 0;       ///< of this step; 0 if unknown
+  bool next_learns_ = true;      ///< of the next step
+  bool learns_ = true;           ///< of this step
+  at::Tensor table_;             ///< by sample; -1: not seen yet. On the device of the first tensor that needed it
+  at::Tensor indices_;           ///< of this step or the next one, on the device of the table
   at::Tensor factors_;           ///< of this step
-  std::deque<Watched> watched_;  ///< in this step, the last ones
+  std::deque<Watched> watched_;  ///< the last few of this step
 };
 
 }  // namespace actzip::torch

@@ -21,7 +21,7 @@ namespace actzip::torch {
 
 namespace {
 
-/// Where a step leaves the sequence that it followed, modules were not watched.
+/// The module of what a step saves after leaving the sequence that it followed: modules are not watched in such a step.
 const std::string kUnknownModule = "?";
 
 Where where_is(const std::string* module) {
@@ -29,7 +29,8 @@ Where where_is(const std::string* module) {
   return module->empty() ? Where::root : Where::inside;
 }
 
-/// A kernel of somebody else's may have noted the strides of what it saved. torch's own look at what they get.
+/// Whether a foreign kernel may read the tensor, which may rely on the strides that it had. torch's own kernels read
+/// the strides that they are given.
 bool runs_unknown_code(const OperatorInfo& op) { return op.is_opaque || &op == &unknown_operator(); }
 
 }  // namespace
@@ -121,8 +122,8 @@ bool SessionImpl::observe_step() {
   return true;
 }
 
-/// A step that is captured into a graph would be observed again with each replay; its first tensor on a device tells,
-/// so that a step on the CPU asks no driver.
+/// A step that is being captured into a graph is not observed, since each replay would observe it again. This is
+/// checked at the step's first tensor on a GPU, so that a step on the CPU never asks the driver.
 std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   if (!is_observed_) return nullptr;
@@ -136,7 +137,7 @@ std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
   return stream_;
 }
 
-/// Between two steps, so that no step has some of its bits by one plan and some by another.
+/// Call it between two steps, so that no step mixes the bits of two plans.
 bool SessionImpl::take_observation() {
   constexpr int kMostWaiting = 8;
   const std::lock_guard lock(mutex_);
@@ -150,10 +151,11 @@ bool SessionImpl::take_observation() {
     return false;
   }
   if (!stream_->has_passed()) {
-    if (++waited_ > kMostWaiting) stream_.reset();  // nobody ran backward
+    if (++waited_ > kMostWaiting) stream_.reset();  // backward was never run
     return false;
   }
-  // By then the device has come that far, or has two steps ahead of it while the host waits: it never stands still.
+  // After two steps the result is usually ready. If not, the device has two steps of work ahead of it while the host
+  // waits.
   constexpr int kStepsUntilRead = 2;
   const auto observation = stream_->result(asked_++ >= kStepsUntilRead);
   if (!observation) return false;
@@ -208,7 +210,8 @@ SiteId SessionImpl::next_in(SiteGroup& group, const Saver& saver, const std::str
   return group.ids[group.next++];
 }
 
-/// Requires the mutex. Where a step has left the sequence that it followed nobody knows the module: it may be a loss.
+/// Requires the mutex. After a step has left the sequence that it followed, the module is unknown, so the save may
+/// belong to a loss.
 SiteSequence::Save SessionImpl::next_save(const Saver& saver) {
   const SaveKey key{saver.op, saver.slot.value, saver.parameter};
   if (sequence_.follows()) {
@@ -224,8 +227,9 @@ SiteSequence::Save SessionImpl::next_save(const Saver& saver) {
   return save;
 }
 
-/// Requires the mutex. Where a whole loop runs in one scope, what was kept has gone again by the next forward, and its
-/// sites are those of the one before: they would grow without end. Gives whether that is to be said.
+/// Requires the mutex. Detects a training loop that runs in one scope: by its next forward, everything kept was freed
+/// again. That forward then uses the sites of the previous one; otherwise the number of sites would grow without end.
+/// Returns whether to warn the user.
 bool SessionImpl::note_pass() {
   constexpr int kPassesWorthAWord = 4;
   const bool holds = session_.live_bytes() > 0;
@@ -268,7 +272,7 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
   saver.facts.recomputable = part && call->can_compute(*part);
   Packed packed = pack_for(saver, tensor);
   if (part) {
-    call->note_kept(*part, packed);  // a copy that does not hold the call
+    call->note_kept(*part, packed);  // before `call_` is set, so that the call's copy does not hold the call itself
     packed.call_ = call;
     packed.part_ = *part;
   }
@@ -288,7 +292,7 @@ SessionImpl::Place SessionImpl::place_in(const std::string* module, const Saver&
   const std::lock_guard lock(mutex_);
   SiteGroup& group = group_of(saver, module);
   const SiteId id = next_in(group, saver, module);
-  loss_sites_.add({id, group.use, Where::inside, /*has_parameter=*/true});  // a layer is no loss
+  loss_sites_.add({id, group.use, Where::inside, /*has_parameter=*/true});  // a layer belongs to no loss
   return {&group, id};
 }
 
@@ -297,7 +301,8 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
   return pack_at(place_in(module, saver), tensor, saver, help);
 }
 
-/// What is derived is no copy of what was saved.
+/// Returns a witness if the site should be checked in this step. A derived tensor is never checked: its bytes are those
+/// of another tensor.
 std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor) {
   guard_->note_saved(tensor.nbytes());
   if (!is_lossy(kept) || kept.derived || session_.is_trial()) return nullptr;
@@ -343,7 +348,7 @@ ReservedPack SessionImpl::reserve(const at::Tensor& tensor, const Saver& saver, 
   return {session_.reserve(place.id, saved, stream, torch_memory()), tensor, saver.op, std::move(packed)};
 }
 
-/// There is no witness: a layer that encodes for itself reads the bytes for itself, too.
+/// Never has a witness, since a layer that encodes its input itself also reads the bytes itself.
 Packed SessionImpl::pack(ReservedPack reserved, Written written) {
   auto& [room, tensor, op, packed] = reserved;
   const SavedTensor saved = room.tensor();
@@ -360,7 +365,7 @@ Packed SessionImpl::pack(ReservedPack reserved, Written written) {
   return std::move(packed);
 }
 
-/// What it takes to become a tensor again.
+/// Fills in what restoring the tensor needs.
 void SessionImpl::complete(Packed& packed, const at::Tensor& tensor, const SavedTensor& saved, const OperatorInfo& op,
                            const Packed* source) {
   packed.is_input_ = saved.is_input;
@@ -370,7 +375,8 @@ void SessionImpl::complete(Packed& packed, const at::Tensor& tensor, const Saved
       packed.slice_ = slices_.add(tensor);
       return;
     }
-    // A result would hold its own node, and of an input it is to be known who else holds it.
+    // Without a graph, because a result would hold its own node; and for an input in a tensor of our own, so that
+    // note_holder() can count other holders.
     packed.as_is_ = tensor.grad_fn() || saved.is_input ? tensor.tensor_data() : tensor;
     return;
   }

@@ -24,10 +24,10 @@
 
 namespace actzip::torch {
 
-/// What a layer knows beside the tensor; mostly nothing.
+/// What a layer knows about a tensor that it keeps; mostly nothing.
 struct PackHelp {
   const Packed* source = nullptr;         ///< see actzip::Session::keep()
-  const at::Tensor* cast_from = nullptr;  ///< what the layer made the tensor of, if that is a cast
+  const at::Tensor* cast_from = nullptr;  ///< the tensor before the cast, if the layer cast it
 };
 
 /// A tensor of a layer, and room for its encoding.
@@ -35,11 +35,11 @@ struct ReservedPack {
   Reservation room;
   at::Tensor tensor;
   const OperatorInfo* op;
-  Packed packed;  ///< as far as it is known
+  Packed packed;  ///< filled in as far as possible
 };
 
-/// Whether a rule may name a module. Then modules are watched in every step: one that follows the learned sequence, and
-/// leaves it, would not know them.
+/// Whether a rule may name a module. If so, modules are watched in every step: if a step followed the learned sequence
+/// and left it, its modules would be unknown.
 inline bool names_sites(const std::vector<Rule>& rules) {
   return std::ranges::any_of(rules, [](const Rule& rule) { return !rule.sites.starts_with("use:"); });
 }
@@ -54,39 +54,39 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
     if (names_sites(options.rules)) sequence_.give_up();
   }
 
-  /// Modules are to be watched until its sequence of saves is known: see SiteSequence.
+  /// Returns whether modules must be watched in this step: see SiteSequence.
   bool begin_step() override;
   void end_step() override;
-  /// A step without a scope, in which layers alone keep something.
+  /// Begins a step outside of scopes, in which only layers keep tensors.
   void begin_layer_step();
-  /// The same, if backward of such a layer has run since the last step began, and runs no more: whoever calls layers
-  /// without telling has steps, too.
+  /// Does the same if backward of a layer has run since the last step began, no backward runs now, and no scope is
+  /// open. So programs that never call begin_step() have steps, too.
   void begin_after_backward();
   /// Set by the nodes of layers, which may outlive the session.
   [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& backward_ran() const { return backward_ran_; }
-  /// Whether the step that has begun is observed; from now on it is.
+  /// Begins to observe the step that has begun, if it should be. Returns whether it is observed from now on.
   bool observe_step();
   bool follows_nodes() override { return observe_step() || is_guarding(); }
-  /// Whether there are sites that its guard has yet to look at.
+  /// Whether the guard still has sites to check.
   [[nodiscard]] bool is_guarding() const { return guard_->is_active(); }
-  /// Takes over what its guard has seen, unless a step is open: no step has some of its sites before and some after.
+  /// Takes over the guard's verdicts, unless a step is open: within one step, a site must not be kept in two ways.
   void believe_guard();
   std::string guard_notice();
-  /// What the user is to know before the step that has begun; mostly nothing.
+  /// Returns what the user should know; mostly empty.
   std::string take_notice();
-  /// Learns from an observed step if it is time to read its figures. Gives whether it did.
+  /// Learns from an observed step if its result is ready, or due. Returns whether it did.
   bool take_observation();
-  /// Between two steps, with what the next one would begin with.
+  /// Returns the state between two steps, including what the next step would learn at its beginning.
   std::string save_state();
   Packed pack(const at::Tensor& tensor);
-  /// The same, of a saver that runs now and cannot run again.
+  /// Packs a tensor for a saver that is known already.
   Packed pack_for(const Saver& saver, const at::Tensor& tensor);
   /// The same for a layer, which knows its module and what it saves.
   Packed pack(const at::Tensor& tensor, const Saver& saver, const std::string* module, const PackHelp& help = {});
   /// The two halves of that, for a layer that may encode the tensor itself: see actzip::Session::reserve().
   ReservedPack reserve(const at::Tensor& tensor, const Saver& saver, const std::string* module);
   Packed pack(ReservedPack reserved, Written written);
-  /// Where what is saved now is to be tried out; null unless the step is observed.
+  /// Returns the noise stream in which this save takes part; null unless the step is observed.
   [[nodiscard]] std::shared_ptr<NoiseStream> observer(const at::Tensor& tensor);
 
   ParameterRegistry parameters;
@@ -95,11 +95,11 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   [[nodiscard]] const actzip::Session& core() const { return session_; }
   [[nodiscard]] actzip::Session& core() { return session_; }
 
-  /// A path for enter_module(); valid as long as the session.
+  /// Returns the session's own copy of a path, for enter_module(). Valid as long as the session.
   const std::string* module_path(const std::string& path);
 
  private:
-  /// Where a site is looked up without making its name.
+  /// The key of a group of sites; cheaper than building its name.
   struct SiteAddress {
     const std::string* module;
     const OperatorInfo* op;
@@ -109,7 +109,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   struct Hash {
     std::size_t operator()(const SiteAddress& address) const noexcept;
   };
-  /// Where one tensor is saved.
+  /// The site at which one tensor is saved.
   struct Place {
     const SiteGroup* group = nullptr;
     SiteId id;
@@ -133,20 +133,20 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   const bool is_dry_;
   KeptSlices slices_;
   std::shared_ptr<std::atomic<bool>> backward_ran_ = std::make_shared<std::atomic<bool>>(true);
-  std::mutex mutex_;  ///< of everything below
+  std::mutex mutex_;  ///< guards everything below
   std::size_t step_ = 0;
   int open_steps_ = 0;                   ///< on all threads
-  bool has_held_ = false;                ///< something since the last pass of this step began
-  int passes_ = 0;                       ///< forwards of this step whose backward has freed everything
-  std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result has come
-  bool is_observed_ = false;             ///< the step that runs now
-  bool may_be_captured_ = false;         ///< it is, and nobody has looked yet
-  int waited_ = 0;                       ///< steps, for the backward of an observed one
-  int asked_ = 0;                        ///< how often for its result
+  bool has_held_ = false;                ///< it has held something in this pass of the step: see note_pass()
+  int passes_ = 0;                       ///< of this step that have ended: everything they held is freed
+  std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result was read
+  bool is_observed_ = false;             ///< the current step is observed
+  bool may_be_captured_ = false;         ///< it is observed, and it was not checked yet whether it is captured
+  int waited_ = 0;                       ///< steps since an observed one whose backward has not run
+  int asked_ = 0;                        ///< how often its result was asked for
   SiteSequence sequence_;
   LossSites loss_sites_{session_};
-  std::vector<std::string> spoilt_;                          ///< sites of which the user has not been told
-  std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values stay where they are
+  std::vector<std::string> spoilt_;                          ///< sites that the user has not been told about
+  std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values keep their addresses
   std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
 };
 
