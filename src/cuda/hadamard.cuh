@@ -1,11 +1,11 @@
 // The Hadamard transform of 256 numbers (or twice 128) over one warp, eight per lane, on tensor cores.
 //
-// H256 is a product of H16 and H16, so it takes two products of 16 x 16 matrices, with the data first as the right and
-// then as the left operand. The result of the first product has the register layout that the second one needs, so no
-// data crosses lanes. But the layouts of input and output differ. Write an index as bits i7..i0. In *spatial* layout
-// the eight numbers of a lane are i2 i1 i0 and the lane is i7..i3, as in memory. In *coefficient* layout the eight
-// numbers are i2 i1 i5 and the lane is, from its highest bit, i4 i3 i0 i7 i6. forward() goes from spatial to
-// coefficient layout, backward() from coefficient to spatial; both compute the same transform.
+// H256 is the Kronecker product of H16 with itself, so it takes two products of 16 x 16 matrices, with the data first
+// as the right and then as the left operand. The result of the first product has the register layout that the second
+// one needs, so no data crosses lanes. But the layouts of input and output differ. Write an index as bits i7..i0. In
+// *spatial* layout the eight numbers of a lane are i2 i1 i0 and the lane is i7..i3, as in memory. In *coefficient*
+// layout the eight numbers are i2 i1 i5 and the lane is, from its highest bit, i4 i3 i0 i7 i6. forward() goes from
+// spatial to coefficient layout, backward() from coefficient to spatial; both compute the same transform.
 //
 // An encoder's first product multiplies 16-bit numbers exactly and adds in binary32. Numbers that need more bits are
 // sums of two *terms*. All other products work in f16.

@@ -211,8 +211,8 @@ template <int Bits>
   return codes;
 }
 
-/// The codes of eight coefficients of a group with root mean square 1, computed two at a time. Bits above the lowest 8
-/// * Bits are undefined. `product` becomes two partial sums of |y| * level * kLevelUnit.
+/// The codes of eight coefficients of a group with root mean square 1, computed two at a time. Only the lowest 8 * Bits
+/// bits are defined. `product` becomes two partial sums of |y| * level * kLevelUnit.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ EightCodes<Bits> quantize_pairs(const std::uint32_t (&y)[4],
                                                                          __half2& product) {

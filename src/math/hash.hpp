@@ -38,8 +38,8 @@ ACTZIP_HD constexpr HashKey hash_key(std::uint64_t seed) {
   return {k0, mix(k0 ^ 0x85ebca6bU)};
 }
 
-/// The first part of hash_word(). For `low` below 2^16, hash_start(key, counter ^ low) equals hash_start(key, counter)
-/// ^ low, so loops compute it once for 2^16 counters.
+/// The first part of hash_word(). Loops compute it once for 2^16 counters: for `low` below 2^16, hash_start(key,
+/// counter ^ low) equals hash_start(key, counter) ^ low.
 template <class Word = std::uint32_t>
 ACTZIP_HD constexpr Word hash_start(HashKey key, std::type_identity_t<Word> counter) {
   const Word x = counter ^ key.k0;
