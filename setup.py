@@ -1,9 +1,9 @@
-"""Builds actzip's extensions with CMake, against the frameworks of the environment that actzip is installed into: _C for
-torch, _paddle_C for PaddlePaddle, or both.
+"""Builds actzip's extensions with CMake, against the frameworks in the environment that actzip is installed into: _C
+for torch, _paddle_C for PaddlePaddle, or both.
 
-Environment variables: ACTZIP_TORCH_DIR (torch's folder), ACTZIP_PADDLE_DIR (Paddle's), ACTZIP_CMAKE_ARGS (further
-options of CMake, which win over those chosen here), CMAKE_BUILD_PARALLEL_LEVEL or MAX_JOBS (compile jobs), CXX (the
-compiler).
+Environment variables: ACTZIP_TORCH_DIR (torch's folder), ACTZIP_PADDLE_DIR (Paddle's folder), ACTZIP_CMAKE_ARGS (more
+CMake options, which override those chosen here), CMAKE_BUILD_PARALLEL_LEVEL or MAX_JOBS (number of compile jobs), CXX
+(the compiler).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from setuptools.command.dist_info import dist_info
 
 ROOT = Path(__file__).resolve().parent
 GIB = 1 << 30
-JOB_BYTES = 5 * GIB // 2  # what the compiler needs for a source that includes torch
+JOB_BYTES = 5 * GIB // 2  # memory that the compiler needs for a source that includes torch
 
 
 def fail(text: str) -> SystemExit:
-    """Ends the build with one message and no traceback."""
+    """Returns the exception that ends the build with one message and no traceback."""
     return SystemExit(f"actzip: {text}")
 
 
@@ -42,13 +42,13 @@ def version() -> str:
 
 
 def available_bytes(meminfo: str) -> int | None:
-    """Memory that is free for new processes, from the text of /proc/meminfo; None where it does not say."""
+    """Memory available to new processes, according to the text of /proc/meminfo; None if it does not say."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo, re.MULTILINE)
     return found and int(found[1]) * 1024
 
 
 def compile_jobs(cores: int, free_bytes: int | None, environment: Mapping[str, str]) -> tuple[int, str]:
-    """How many, and why: as many as cores and memory allow, unless the user says."""
+    """Number of compile jobs, and the reason: as many as cores and memory allow, unless the user sets a number."""
     for name in ("CMAKE_BUILD_PARALLEL_LEVEL", "MAX_JOBS"):
         if given := environment.get(name):
             if not given.isdecimal() or int(given) < 1:
@@ -68,7 +68,7 @@ def jobs_here() -> tuple[int, str]:
 
 # ---- which frameworks ------------------------------------------------------------------------------------------------
 
-#: Prints the folder of an interpreter's torch, without importing it. An interpreter of another version is no match.
+#: Prints the folder of an interpreter's torch, without importing it. Other Python versions than this one print nothing.
 FIND_TORCH = f"""
 import importlib.util, sys
 spec = importlib.util.find_spec("torch") if sys.version_info[:2] == {sys.version_info[:2]} else None
@@ -91,10 +91,11 @@ def torch_of(python: Path) -> Path | None:
 
 
 def package_of(python: Path, search: str, is_package: Callable[[Path], bool]) -> Path | None:
-    """The package that an interpreter imports when a user starts it.
+    """The folder of the package that an interpreter imports when a user starts it; None if there is none.
 
-    pip hides the packages of the environment from the build, by PYTHONPATH; the interpreter itself is that of the
-    environment. Asking it anew, without the variables, finds what it finds: user sites, .pth files and all.
+    During a build pip hides the environment's packages by setting PYTHONPATH, but the interpreter is the environment's
+    own. Started without these variables, it finds all packages that it normally does, user sites and .pth files
+    included.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
@@ -106,10 +107,10 @@ def package_of(python: Path, search: str, is_package: Callable[[Path], bool]) ->
 
 
 def interpreters(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Those whose torch may be meant, the likeliest first.
+    """Interpreters whose torch may be the right one, the most likely first.
 
-    pip builds with the interpreter of the environment it installs into. Other tools, uv for one, build with that of an
-    environment which they make for the build: then torch is in the active one, or in .venv, where they install to.
+    pip builds with the interpreter of the environment that it installs into. Other tools, such as uv, create an
+    environment for the build; they install into the active environment or .venv, so torch is there.
     """
     yield Path(sys.executable)
     if "PIP_BUILD_TRACKER" in environment:
@@ -142,7 +143,7 @@ def find_torch(environment: Mapping[str, str]) -> Path:
 
 
 def find_paddle(environment: Mapping[str, str], torch: Path | None) -> Path | None:
-    """The Paddle beside `torch`, where that is; anywhere, where it is not."""
+    """The folder of the Paddle next to `torch`, or of any Paddle if torch is None; None if there is none."""
     if given := environment.get("ACTZIP_PADDLE_DIR"):
         if not is_paddle(Path(given)):
             raise fail(f"ACTZIP_PADDLE_DIR is '{given}', which holds no Paddle (allowed: the folder with Paddle's "
@@ -156,7 +157,7 @@ def find_paddle(environment: Mapping[str, str], torch: Path | None) -> Path | No
 
 
 def find_frameworks(environment: Mapping[str, str]) -> tuple[Path | None, Path | None]:
-    """Torch and Paddle, of which one is enough. Ends the build if there is neither."""
+    """The folders of torch and Paddle; one of them may be missing. Ends the build if both are."""
     try:
         torch = find_torch(environment)
     except SystemExit:
@@ -167,7 +168,7 @@ def find_frameworks(environment: Mapping[str, str]) -> tuple[Path | None, Path |
 
 
 def has_cuda(torch: Path) -> bool:
-    """Whether a torch can use CUDA; kernels for one that cannot would be built in vain."""
+    """Whether this torch can use CUDA. If not, building kernels would be pointless."""
     return re.search(r"^cuda\b[^=]*=\s*None", (torch / "version.py").read_text(), re.MULTILINE) is None
 
 
@@ -175,7 +176,7 @@ def has_cuda(torch: Path) -> bool:
 
 
 def missing_tool(environment: Mapping[str, str], include: str) -> str:
-    """What has to be installed before anything can be compiled; empty if nothing."""
+    """Says what has to be installed before anything can be compiled; empty if nothing."""
     def have(*names: str) -> bool:
         return any(shutil.which(name, path=environment.get("PATH")) for name in names)
 
@@ -195,7 +196,7 @@ def missing_tool(environment: Mapping[str, str], include: str) -> str:
 
 def cmake_arguments(build: Path, torch: Path | None, environment: Mapping[str, str],
                     paddle: Path | None = None) -> list[str]:
-    """Those of the user come last, so they win."""
+    """Arguments of CMake. The user's come last, so they take precedence."""
     for_torch = ["-DACTZIP_TORCH=ON", "-DACTZIP_PYTHON_EXTENSION=ON", f"-DACTZIP_TORCH_DIR={torch}"] if torch else []
     for_paddle = ["-DACTZIP_PADDLE=ON", f"-DACTZIP_PADDLE_DIR={paddle}", f"-DACTZIP_PADDLE_PYTHON={sys.executable}"]
     return [
@@ -209,7 +210,7 @@ def cmake_arguments(build: Path, torch: Path | None, environment: Mapping[str, s
 
 
 def run_cmake(what: str, *arguments: str) -> None:
-    """Its output is the build's: `pip install -v .` shows it as it comes, pip alone only after a failure."""
+    """Runs CMake and lets it print: `pip install -v .` shows its output at once, plain pip only after a failure."""
     environment = {"CMAKE_GENERATOR": "Ninja", **os.environ}
     if status := subprocess.run(["cmake", *arguments], env=environment).returncode:
         raise fail(f"CMake could not {what} (status {status}); the first error above says why")
@@ -219,9 +220,9 @@ class Part(NamedTuple):
     """What is built for one framework."""
 
     name: str
-    target: str  #: of CMake
+    target: str  #: CMake's name for it
     module: str
-    built_for: str  #: the file beside it that says which release it was built against
+    built_for: str  #: the file next to it that says which release it was built against
 
 
 TORCH = Part("torch", "actzip_python", "_C", "_built_for.py")
@@ -230,7 +231,7 @@ PADDLE = Part("Paddle", "actzip_paddle", "_paddle_C", "_built_for_paddle.py")
 
 class CMakeBuild(build_ext):
     def build_extension(self, ext: Extension) -> None:
-        """All parts at once. Of a framework that is not there nothing is built."""
+        """Builds the parts for all frameworks that are installed."""
         if problem := missing_tool(os.environ, sysconfig.get_path("include")):
             raise fail(problem)
         torch, paddle = find_frameworks(os.environ)
@@ -239,7 +240,7 @@ class CMakeBuild(build_ext):
         build = Path(self.build_temp).resolve()
         for part, folder in found.items():
             print(f"actzip: building against the {part.name} in {folder}", flush=True)
-        # It names tools of the last build's own environment, which is gone. What was compiled stays.
+        # The cache names tools of the previous build's environment, which is gone. Compiled objects are kept.
         (build / "CMakeCache.txt").unlink(missing_ok=True)
         run_cmake("configure the build", *cmake_arguments(build, torch, os.environ, paddle))
         print(f"actzip: {jobs} compile jobs ({why}); this takes minutes", flush=True)
@@ -253,7 +254,7 @@ class CMakeBuild(build_ext):
 
 
 class EarlyCheck(dist_info):
-    """pip asks for the metadata before it downloads anything, which would not be installed yet when actzip is built."""
+    """Looks for frameworks when pip asks for the metadata, so that a missing one is reported before any download."""
 
     def run(self) -> None:
         if "PIP_BUILD_TRACKER" in os.environ:
@@ -262,7 +263,7 @@ class EarlyCheck(dist_info):
 
 
 if __name__ == "__main__":
-    # actzip.bench lies in apps/bench; pyproject.toml says where.
+    # actzip.bench lies in apps/bench; pyproject.toml maps it.
     bench = ["actzip.bench", *(f"actzip.bench.{name}" for name in find_packages("apps/bench"))]
     setup(version=version(), packages=[*find_packages("python"), *bench],
           ext_modules=[Extension("actzip._C", sources=[])],

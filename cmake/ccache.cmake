@@ -1,4 +1,4 @@
-# Compile through ccache when it is there.
+# Compile through ccache if it is installed.
 find_program(ACTZIP_CCACHE ccache)
 mark_as_advanced(ACTZIP_CCACHE)
 if(ACTZIP_CCACHE)

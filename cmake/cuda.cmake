@@ -4,7 +4,7 @@ if(NOT ACTZIP_CUDA MATCHES "^(AUTO|NVCC|ON|OFF)$")
   message(FATAL_ERROR "ACTZIP_CUDA is '${ACTZIP_CUDA}'; allowed are AUTO, NVCC, ON and OFF")
 endif()
 
-# The compute capabilities of this machine's GPUs, as 90 for 9.0; empty without one, or without its driver.
+# The compute capabilities of this machine's GPUs, as 90 for 9.0. Empty if there is no GPU or no driver.
 set(actzip_gpus)
 find_program(ACTZIP_NVIDIA_SMI nvidia-smi)
 mark_as_advanced(ACTZIP_NVIDIA_SMI)
@@ -14,7 +14,7 @@ if(ACTZIP_NVIDIA_SMI)
   string(REGEX MATCHALL "[0-9]+\\.[0-9]+" actzip_gpus "${capabilities}")
   list(TRANSFORM actzip_gpus REPLACE "\\." "")
   list(REMOVE_DUPLICATES actzip_gpus)
-  # Kernels use bf16 products and reductions over a warp, which came with 8.0.
+  # Kernels use bf16 products and warp-wide reductions, which exist from 8.0 on.
   set(found ${actzip_gpus})
   list(FILTER actzip_gpus EXCLUDE REGEX "^[5-7].$")
   if(found AND NOT actzip_gpus)
@@ -36,8 +36,8 @@ if(NOT ACTZIP_CUDA STREQUAL "OFF" AND NOT (ACTZIP_CUDA STREQUAL "AUTO" AND NOT a
   endif()
 endif()
 
-# Sets `result` to what CMAKE_CUDA_ARCHITECTURES is to be: this machine's GPUs; where it has none, all that ACTZIP_GPUS
-# names and nvcc knows. Newer GPUs compile the last one's virtual code when they load it.
+# Sets `result` to the value for CMAKE_CUDA_ARCHITECTURES: this machine's GPUs, or if it has none, those of ACTZIP_GPUS
+# that nvcc knows. The last of these is also built as virtual code, which newer GPUs compile when they load it.
 function(actzip_choose_gpus result)
   if(actzip_gpus)
     list(TRANSFORM actzip_gpus APPEND -real)
@@ -57,8 +57,8 @@ function(actzip_choose_gpus result)
   set(${result} ${chosen} ${last}-virtual PARENT_SCOPE)
 endfunction()
 
-# Each .cu file of this folder is compiled alone: there the time goes into kernels, not into headers. CMake before 3.31
-# puts none of them together anyway.
+# Compiles each .cu file of this folder alone, because the compile time goes into kernels, not into headers. CMake
+# before 3.31 never combines .cu files anyway.
 function(actzip_compile_kernels_alone)
   file(GLOB kernels *.cu)
   set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -66,7 +66,7 @@ endfunction()
 
 if(ACTZIP_WITH_CUDA)
   if(NOT CMAKE_CUDA_COMPILER)
-    # The real path: a link to nvcc in another folder would hide the toolkit's headers and libraries.
+    # The real path: through a symbolic link in another folder, nvcc would not find the toolkit's headers and libraries.
     file(REAL_PATH ${ACTZIP_NVCC} CMAKE_CUDA_COMPILER)
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

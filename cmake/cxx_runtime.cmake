@@ -1,9 +1,9 @@
-# What is linked with torch must use the C++ runtime that torch uses, the shared one: an error that is thrown in backward
-# passes through torch's libraries, and with a second runtime in the process it would be a segmentation fault.
-# Sets ACTZIP_CXX_RUNTIME to what has to be linked for that: mostly nothing. Fails if nothing helps.
+# Code that is linked with torch must use the same shared C++ runtime as torch: exceptions thrown in backward pass
+# through torch's libraries, and with a second runtime in the process they would crash it. Sets ACTZIP_CXX_RUNTIME to
+# the library that has to be linked for that, which is mostly nothing. Fails if there is no such library.
 include_guard(GLOBAL)
 
-# Sets `result` to whether a library that throws, linked with the other arguments, needs the shared runtime.
+# Sets `result` to whether a library that throws uses the shared runtime when it is linked with the other arguments.
 function(actzip_uses_shared_runtime result)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/cxx_runtime)
   file(WRITE ${folder}/throws.cpp "#include <stdexcept>\nvoid f() { throw std::runtime_error(\"x\"); }\n")
@@ -23,7 +23,8 @@ endfunction()
 set(ACTZIP_CXX_RUNTIME "" CACHE INTERNAL "The shared C++ runtime, if the compiler has to be told")
 actzip_uses_shared_runtime(actzip_runtime_is_shared)
 if(NOT actzip_runtime_is_shared)
-  # Before the archive that the compiler adds, so that nothing is taken from that. Torch cannot be loaded without it.
+  # Linked before the archive that the compiler adds, so that nothing is taken from the archive. Torch cannot be loaded
+  # without this library, so it exists.
   find_library(ACTZIP_SHARED_CXX_RUNTIME NAMES libstdc++.so.6 PATH_SUFFIXES ${CMAKE_LIBRARY_ARCHITECTURE})
   mark_as_advanced(ACTZIP_SHARED_CXX_RUNTIME)
   if(ACTZIP_SHARED_CXX_RUNTIME)

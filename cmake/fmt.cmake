@@ -1,10 +1,10 @@
-# Gives fmt::fmt-header-only: an installed fmt, or the headers that come with torch, so that building the Python package
-# needs nothing of the system but a compiler.
+# Defines fmt::fmt-header-only: an installed fmt, or the headers that come with torch, so that building the Python
+# package needs only a compiler from the system.
 find_package(fmt QUIET)
 if(NOT TARGET fmt::fmt-header-only AND ACTZIP_TORCH)
   include(${CMAKE_CURRENT_LIST_DIR}/torch.cmake)
   if(EXISTS ${ACTZIP_TORCH_DIR}/include/fmt/format.h)
-    # A folder with a link to fmt alone: the core must not see torch's other headers.
+    # A folder that contains only a link to fmt: the core must not see torch's other headers.
     set(actzip_fmt_dir ${PROJECT_BINARY_DIR}/fmt_of_torch)
     file(MAKE_DIRECTORY ${actzip_fmt_dir})
     file(CREATE_LINK ${ACTZIP_TORCH_DIR}/include/fmt ${actzip_fmt_dir}/fmt SYMBOLIC)

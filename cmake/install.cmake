@@ -1,4 +1,4 @@
-# What `cmake --install` puts where, so that find_package(actzip) gives actzip::core, and actzip::torch if built.
+# What `cmake --install` installs, so that find_package(actzip) defines actzip::core, and actzip::torch if it was built.
 include(CMakePackageConfigHelpers)
 set(actzip_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/actzip)
 

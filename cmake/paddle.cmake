@@ -1,6 +1,6 @@
-# Gives the target actzip_libpaddle: an installed paddlepaddle; and its version as actzip_paddle_version.
-# ACTZIP_PADDLE_DIR is the folder that holds its include/ and libs/; by default the one of ACTZIP_PADDLE_PYTHON, which is
-# the Python of .venv-paddle if there is one.
+# Defines the target actzip_libpaddle, an installed paddlepaddle, and sets actzip_paddle_version to its version.
+# ACTZIP_PADDLE_DIR is the folder that holds Paddle's include/ and libs/. By default it is that of ACTZIP_PADDLE_PYTHON,
+# which is the Python of .venv-paddle if there is one.
 include_guard(GLOBAL)
 if(NOT ACTZIP_PADDLE_PYTHON)
   find_program(ACTZIP_PADDLE_PYTHON python3 PATHS ${PROJECT_SOURCE_DIR}/.venv-paddle/bin NO_DEFAULT_PATH)

@@ -1,5 +1,5 @@
-# actzip_link_package() makes build/python/actzip a package of links to the sources, in which extensions are put: a
-# folder to import actzip from without installing it.
+# actzip_link_package() creates the package build/python/actzip out of links to the sources. Extensions are built into
+# it, so actzip can be imported from there without being installed.
 include_guard(GLOBAL)
 
 function(actzip_link_package)

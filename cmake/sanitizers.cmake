@@ -1,5 +1,5 @@
-# Sanitizers for host code (ACTZIP_SANITIZE: OFF, address or thread), and libFuzzer's coverage for the fuzzers.
-# Sets actzip_python_environment: what a Python that loads an instrumented extension needs.
+# Sanitizers for host code (ACTZIP_SANITIZE: OFF, address or thread), and libFuzzer's coverage for the fuzzers. Sets
+# actzip_python_environment to the environment that Python needs to load an instrumented extension.
 if(ACTZIP_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "ACTZIP_FUZZ needs clang; the compiler is ${CMAKE_CXX_COMPILER_ID}. Set CXX=clang++.")
 endif()
@@ -21,7 +21,8 @@ if(ACTZIP_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# The interpreter is not instrumented, so the runtime has to be there before it. It leaks by design, and so does torch.
+# The interpreter is not instrumented, so the sanitizer's runtime has to be loaded before it. Leak detection is off,
+# because Python and torch leak by design.
 set(actzip_python_environment)
 set(actzip_suppressions ${PROJECT_SOURCE_DIR}/tests/sanitizers)
 if(ACTZIP_SANITIZE STREQUAL "address")

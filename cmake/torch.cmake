@@ -1,6 +1,6 @@
-# Gives the target actzip_libtorch: an installed torch, as Python's package or as LibTorch, CPU or CUDA alike; and its
-# version as actzip_torch_version. ACTZIP_TORCH_DIR is the folder that holds torch's include/ and lib/; by default the one
-# that ACTZIP_TORCH_PYTHON imports. actzip_link_torch(target) links a program with it.
+# Defines the target actzip_libtorch, an installed torch (Python's package or LibTorch, CPU or CUDA), and sets
+# actzip_torch_version to its version. ACTZIP_TORCH_DIR is the folder that holds torch's include/ and lib/. By default
+# it is that of the torch that ACTZIP_TORCH_PYTHON imports. actzip_link_torch(target) links a program with torch.
 if(NOT ACTZIP_TORCH_DIR)
   if(NOT ACTZIP_TORCH_PYTHON)
     find_program(ACTZIP_TORCH_PYTHON python3 PATHS ${PROJECT_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
@@ -14,7 +14,7 @@ if(NOT ACTZIP_TORCH_DIR)
   set(ACTZIP_TORCH_DIR ${torch_dir} CACHE PATH "The folder that holds torch's include/ and lib/" FORCE)
 endif()
 
-# Python's package has its version in version.py, LibTorch in build-version.
+# Python's package has its version in version.py, LibTorch has it in build-version.
 if(EXISTS ${ACTZIP_TORCH_DIR}/version.py)
   file(STRINGS ${ACTZIP_TORCH_DIR}/version.py actzip_torch_version REGEX "^__version__")
   string(REGEX REPLACE "^[^'\"]*['\"]([^'\"]*)['\"].*" "\\1" actzip_torch_version "${actzip_torch_version}")
@@ -34,12 +34,12 @@ if(NOT TARGET actzip_libtorch)
                         ${ACTZIP_TORCH_DIR}/lib/libc10.so ${ACTZIP_CXX_RUNTIME} $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>)
 endif()
 
-# Links a program of ours with torch.
+# Links a program of this project with torch.
 function(actzip_link_torch target)
   target_link_libraries(${target} PRIVATE actzip_libtorch)
-  # torch's headers check in every operator, with a warning each, unless NDEBUG is set.
+  # Without NDEBUG, torch's headers compile checks into every operator, each with a warning.
   target_compile_definitions(${target} PRIVATE NDEBUG)
-  # By hand: CMake warns that torch's folder, too, holds an OpenMP runtime.
+  # Set by hand, because CMake would warn that torch's folder also contains an OpenMP runtime.
   set_target_properties(${target} PROPERTIES SKIP_BUILD_RPATH ON)
   target_link_options(${target} PRIVATE -Wl,-rpath,${ACTZIP_TORCH_DIR}/lib)
 endfunction()

@@ -1,4 +1,4 @@
-# Warnings for everything below this folder; errors unless ACTZIP_WERROR is off.
+# Warnings for everything below this folder. They are errors unless ACTZIP_WERROR is off.
 set(actzip_warnings -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(APPEND actzip_warnings -Wno-sign-conversion)  # g++ does not count it to -Wconversion

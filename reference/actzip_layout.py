@@ -12,7 +12,7 @@ FLOATS = ("f32", "f16", "bf16")
 
 
 class Segments(NamedTuple):
-    """Segments with bits of their own if there is a total; `bits` is what they ask for, and matters to encode() alone."""
+    """Segments, with bits of their own if there is a total; `bits` are those that they ask for, for encode() only."""
 
     count: int
     total_bits: int = 0
@@ -28,9 +28,9 @@ def code_bits(spec, dtype):
 
 # --- 2. Segments, groups and sections -----------------------------------------------------------------------------
 class Layout:
-    """How n elements fall into segments and groups, and how many bytes each section has before its padding.
+    """How n elements fall into segments and groups, and how many bytes each section has without its padding.
 
-    `segments` is their number, or Segments. Where these have bits of their own, grant() or read_table() says which.
+    `segments` is a number or Segments. If segments have bits of their own, grant() or read_table() sets them.
     """
 
     def __init__(self, spec, dtype, n, segments):
@@ -66,11 +66,11 @@ class Layout:
         self.total = sum(align(size, 16) for size in self.sections.values())
 
     def words(self, bits):
-        """Words of a segment's codes."""
+        """32-bit words of a segment's codes."""
         return -(-self.M * bits // 32)
 
     def grant(self, asked):
-        """Gives the segments the bits they ask for, as far as there is room."""
+        """Sets the bits of each segment: those it asks for, as far as there is room."""
         asked = np.clip(np.asarray(asked, np.int64), 1, self.most)
         extra = np.cumsum(self.words(asked) - self.words(1))
         spare = self.capacity - self.S * self.words(1)
@@ -81,7 +81,7 @@ class Layout:
         self.B = ((self.words(widths) <= room) & (widths <= asked[:, None])).sum(axis=1)
 
     def read_table(self, data):
-        """Bits and starts as a buffer has them; no run leaves the section."""
+        """Reads bits and starts from a buffer, and clamps them so that no run leaves the section."""
         parts = self.split(data)
         bits, starts = np.clip(parts["table"], 1, self.most), parts["starts"].view(np.uint32).astype(np.int64)
         inside = starts + self.words(bits.astype(np.int64)) <= self.capacity
@@ -99,7 +99,7 @@ class Layout:
         return np.repeat(self.B, self.K)
 
     def pack_codes(self, codes):
-        """The codes of all segments, (S, M), as the section has them."""
+        """The codes section for the codes of all segments, (S, M)."""
         section = bytearray(4 * self.capacity)
         for bits in np.unique(self.B):
             chosen, size = np.flatnonzero(self.B == bits), 4 * self.words(bits)
@@ -118,16 +118,16 @@ class Layout:
         return codes
 
     def padded_index(self):
-        """e of every position of every group, (S*K, G)."""
+        """The padded index e of every position of every group, (S*K, G)."""
         return np.arange(self.S * self.K * self.G, dtype=np.int64).reshape(-1, self.G)
 
     def into_groups(self, x, fill="constant"):
-        """(S*K, G), ragged groups filled up with zeros or (fill="edge") with the segment's last element."""
+        """The groups, (S*K, G); ragged ones are filled with zeros, or (fill="edge") with the segment's last element."""
         padding = ((0, 0), (0, self.K * self.G - self.L))
         return np.pad(x.reshape(self.S, self.L), padding, mode=fill).reshape(-1, self.G)
 
     def out_of_groups(self, groups):
-        """The elements that there are, (S, L)."""
+        """The elements of the groups without those that fill them up, (S, L)."""
         return groups.reshape(self.S, self.K * self.G)[:, : self.L]
 
     def join(self, **sections):
@@ -145,7 +145,7 @@ class Layout:
 
 
 class Maps:
-    """Where the elements of `dual` stand: section 9."""
+    """How the maps and blocks of `dual` lie: section 9."""
 
     def __init__(self, spec, n):
         self.n, self.C, self.size, self.b = n, spec.last, spec.size, spec.block
@@ -156,7 +156,7 @@ class Maps:
         self.count, self.averages = self.N * self.C, self.N * self.blocks * self.C
 
     def into_blocks(self, x, fill):
-        """(N, blocks, C, rows, columns): the elements of each block, absent ones filled; rows as they lie in memory."""
+        """The elements of each block, (N, blocks, C, rows, columns): rows in memory order, absent elements filled."""
         whole = np.full(self.N * self.P * self.C, fill, x.dtype)
         whole[: self.n] = x
         whole = whole.reshape(self.N, *self.size, self.C)
@@ -167,7 +167,7 @@ class Maps:
         return cut.reshape(self.N, self.blocks, self.C, b * b, b)
 
     def out_of_blocks(self, values):
-        """The inverse, for one value a block, (N, blocks, C), or a map, (N, 1, C): that of each element."""
+        """The value of each element, from one value per block, (N, blocks, C), or per map, (N, 1, C)."""
         blocks = np.broadcast_to(values, (self.N, self.blocks, self.C)).reshape(self.N, *self.tiles, self.C)
         for axis, extent in enumerate(self.size, start=1):
             blocks = np.take(blocks, np.arange(extent) // self.b, axis=axis)
@@ -175,7 +175,7 @@ class Maps:
 
 
 def by_width(function, at, *columns):
-    """function(B, rows of each column) for the groups of each width B; the results, each in the row of its group."""
+    """Calls function(B, rows of each column) for the groups of each width B; returns the results by group."""
     bits, result = at.group_bits(), None
     for width in np.unique(bits):
         rows = bits == width

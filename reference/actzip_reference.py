@@ -1,9 +1,9 @@
-"""The codecs of actzip in NumPy: docs/format.md as a program, written to be read, and the oracle of the tests.
+"""The codecs of actzip in NumPy: docs/format.md as a readable program, which the tests take as the truth.
 
 Elements are one-dimensional arrays in memory order (see memory_order) of the types in STORAGE; bf16 is kept as uint16
-bits. Float arithmetic is np.float32, operation by operation, but for the sums of `rotated`, which the format leaves
-free and which are float64 here. Section numbers are those of docs/format.md; 2 and 3, how elements and bytes are laid
-out, are in actzip_layout.py, with the maps of section 9.
+bits. Float arithmetic is np.float32, operation by operation, except for the coefficients and sums of `rotated`, whose
+rounding the format leaves open: these are float64. Section numbers are those of docs/format.md. Sections 2 and 3, the
+layout of elements and bytes, are in actzip_layout.py, as are the maps of section 9.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from actzip_layout import FLOATS, STORAGE, Layout, Segments, align, by_width, co
 
 @dataclass(frozen=True)
 class Spec:
-    """What is done to a tensor; only the fields of its codec mean anything."""
+    """A codec with its parameters. Other codecs' fields are ignored."""
 
     codec: str
     bits: int = 2
@@ -41,7 +41,7 @@ class Spec:
 
 
 def parse(text):
-    """`affine:4:dithered:group=128:stats=f32`, `rotated:2:mask`, `mask:lo=0:hi=6`, `index:bound=9`, `cast:f16`, ..."""
+    """The Spec of a text such as `affine:4:dithered:group=128:stats=f32`, `rotated:2:mask` or `mask:lo=0:hi=6`."""
     if isinstance(text, Spec):
         return text
     number = lambda value: float(np.float32(value))
@@ -100,7 +100,7 @@ def noise_bytes(seed, e):
 
 
 def signs(seed, e, stream=0):
-    """+1 or -1 for each padded index, for `rotated`."""
+    """The sign of each padded index, +1 or -1, for `rotated`."""
     c = e // 8
     bit = 16 * (e % 2) + 4 * (c // 32 % 4) + e % 8 // 2
     return 1.0 - 2.0 * (words(seed, c // 128 * 32 + c % 32, stream) >> bit.astype(np.uint32) & np.uint32(1))
@@ -128,7 +128,7 @@ def narrow(x, dtype, saturate=True):
 def bf16_down(x):
     """The greatest bf16 number that is not above x, as float32."""
     bits = x.view(np.uint32)
-    away = (bits >> np.uint32(31) != 0) & (bits & np.uint32(0xFFFF) != 0)  # below zero, down is away from it
+    away = (bits >> np.uint32(31) != 0) & (bits & np.uint32(0xFFFF) != 0)  # below zero, down is away from zero
     return ((bits & np.uint32(0xFFFF0000)) + np.where(away, np.uint32(0x10000), np.uint32(0))).view(np.float32)
 
 
@@ -137,14 +137,14 @@ def pack_stats(first, second, kind):
 
 
 def unpack_stats(data, kind):
-    """Two columns, one row for each group."""
+    """Both statistics as columns, with one row for each group."""
     pairs = widen(data.view(STORAGE[kind]), kind).reshape(-1, 2)
     return pairs[:, :1], pairs[:, 1:]
 
 
 # --- 6. affine ----------------------------------------------------------------------------------------------------
 def affine_group(x, spec, bits):
-    """Columns min, step, inverse of groups x with `bits` bits; min is NaN where a group is unrepresentable."""
+    """Columns min, step and inverse of groups x with `bits` bits. min is NaN if a group is unrepresentable."""
     lo, hi = x.min(axis=1, keepdims=True), x.max(axis=1, keepdims=True)  # NaN if any value is
     limit, zero, tiny = np.float32(2.0**126), np.float32(0), np.float32(2.0**-126)
     representable = (lo >= -limit) & (hi <= limit)
@@ -195,12 +195,12 @@ CUTS = {bits: (levels[:-1] + levels[1:]) / 2 for bits, levels in LEVELS.items()}
 
 @lru_cache
 def hadamard(size):
-    """(-1)^popcount(j & p)."""
+    """The matrix of (-1)^popcount(j & p)."""
     return np.array([[1.0]]) if size == 1 else np.kron([[1.0, 1.0], [1.0, -1.0]], hadamard(size // 2))
 
 
 def mixed(seed, v, e):
-    """H D2 H v: D2 are the signs of the second stream."""
+    """H D2 H v, where D2 are the second signs."""
     return (signs(seed, e, stream=SECOND_SIGNS) * (v @ hadamard(v.shape[1]))) @ hadamard(v.shape[1])
 
 
@@ -220,19 +220,19 @@ def rotated_coefficients(x, mean, at, seed):
 
 
 def rotated_magnitudes(bits, y, sigma):
-    """m of coefficients y: the number of cuts below each."""
+    """m for coefficients y: the number of cuts below each magnitude."""
     return (np.abs(y)[..., None] > CUTS[bits] * sigma[..., None]).sum(axis=-1)
 
 
 def rotated_scale(bits, y, m):
-    """Column of scales for coefficients y, of which the magnitudes have the codes m; 0 where all y are."""
+    """Column of scales for coefficients y with levels m; 0 for groups in which all y are 0."""
     squares = (y * y).sum(axis=1, keepdims=True)
     product = y.shape[1] ** 2 * (np.abs(y) * LEVELS[bits][m]).sum(axis=1, keepdims=True)
     return np.divide(squares, product, out=np.zeros_like(squares), where=squares != 0).astype(np.float32)
 
 
 def round_scale(scale, seed):
-    """A column of scales to bf16, stochastically; 0 stays 0."""
+    """Rounds a column of scales to bf16, stochastically; 0 stays 0."""
     noise = words(seed, np.arange(len(scale)), stream=0x27D4EB2F)[:, None] >> np.uint32(16)
     return np.where(scale == 0, scale, ((scale.view(np.uint32) + noise) & np.uint32(0xFFFF0000)).view(np.float32))
 
@@ -282,7 +282,7 @@ def mask_bits(spec, x, dtype):
     if dtype not in FLOATS:
         return x.view(np.uint8) != 0
     x = widen(x, dtype)
-    below = (x <= np.float32(spec.lo)) & (spec.lo != -np.inf)  # an infinite limit is none
+    below = (x <= np.float32(spec.lo)) & (spec.lo != -np.inf)  # an infinite limit is no limit
     above = (x >= np.float32(spec.hi)) & (spec.hi != np.inf)
     return ~(below | above | (np.isnan(x) & (spec.nan == "off")))
 
@@ -295,7 +295,7 @@ def index_codes(spec, x):
 
 # --- 9. dual ------------------------------------------------------------------------------------------------------
 def dual_averages(x, maps):
-    """(N, blocks, C): sums down the columns of a block, then of neighbouring columns until one is left."""
+    """Averages of all blocks, (N, blocks, C). Sums run down the columns, then join neighbours until one is left."""
     cut = maps.into_blocks(x, np.float32(0))
     columns = np.zeros(cut.shape[:3] + cut.shape[4:], np.float32)
     for row in range(cut.shape[3]):
@@ -313,7 +313,7 @@ def dual_encode(spec, x, at, seed):
         averages = dual_averages(x, maps)
         usable = np.abs(averages) <= np.float32(2.0**126)
         r = x - maps.out_of_blocks(np.where(usable, averages, np.float32(np.nan)))
-        # One row for each map; what is absent repeats nothing but a residual that the map has.
+        # One row for each map. Absent elements repeat a residual of the map, which leaves its extremes unchanged.
         rows = maps.into_blocks(r, np.float32(np.inf)).transpose(0, 2, 1, 3, 4).reshape(maps.count, -1)
         absent = maps.into_blocks(np.zeros(maps.n, bool), True).transpose(0, 2, 1, 3, 4).reshape(maps.count, -1)
         first = np.where(absent.all(axis=1), np.float32(0), rows[np.arange(maps.count), absent.argmin(axis=1)])
@@ -344,7 +344,7 @@ def encoded_bytes(spec, dtype, n, segments=1):
 
 
 def encode(spec, x, dtype, seed=0, segments=1):
-    """The bytes of elements x in memory order; `segments` is a number, or Segments for bits of their own."""
+    """Encodes elements x, in memory order. `segments` is a number, or Segments for bits of their own."""
     spec = parse(spec)
     at = Layout(spec, dtype, x.size, segments)
     if x.size == 0:
@@ -367,7 +367,7 @@ def encode(spec, x, dtype, seed=0, segments=1):
 
 
 def decode(spec, data, dtype, n, seed=0, segments=1):
-    """n elements of type `dtype` from the bytes that encode() made."""
+    """Decodes n elements of type `dtype` from the bytes of encode()."""
     spec = parse(spec)
     at = Layout(spec, dtype, n, segments)
     if n == 0:

@@ -1,5 +1,5 @@
-// Run-time values become template arguments here. Each list is written once; what is not in it is an
-// error that names the list. Callers validate first, so reaching an error here is a fault of ours.
+// Turns run-time values into template arguments. Each list of values is written once. Callers validate first, so a
+// value that is not in its list is a bug in actzip, reported by a std::logic_error that names the list.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ void with_int(int value, const char* what, std::integer_sequence<int, Offsets...
 }
 }  // namespace detail
 
-/// body.operator()<DType>() for the floating types that codecs compute with.
+/// Calls body.operator()<DType>() for the floating types that codecs compute with.
 template <class Body>
 void with_float(DType dtype, Body&& body) {
   switch (dtype) {
@@ -36,10 +36,10 @@ void with_float(DType dtype, Body&& body) {
   }
 }
 
-/// In the place of a width: one that is only known when a kernel runs, such as that of the segment at hand.
+/// Stands for a width that is known only when a kernel runs, such as that of the current segment.
 inline constexpr int kRunTimeBits = 0;
 
-/// body.operator()<int>() for the width of the spec.
+/// Calls body.operator()<int>() with the width of the spec.
 template <class Spec, class Body>
 void with_bits(const Spec& spec, Body&& body) {
   detail::with_int<1>(spec.bits.value, "bits", std::make_integer_sequence<int, Spec::kMostBits>{}, body);
@@ -52,14 +52,14 @@ void with_bits(const Spec& spec, bool has_segment_bits, Body&& body) {
   with_bits(spec, body);
 }
 
-/// body.operator()<DType, int>(): both.
+/// Calls body.operator()<DType, int>() with both.
 template <class Spec, class Body>
 void with_type_and_bits(DType dtype, const Spec& spec, Body&& body) {
   with_float(dtype,
              [&]<DType Type>() { with_bits(spec, [&]<int Width>() { body.template operator()<Type, Width>(); }); });
 }
 
-/// body.operator()<int>() for the widths that index_bits() gives.
+/// Calls body.operator()<int>() for the widths that index_bits() returns.
 template <class Body>
 void with_index_bits(int bits, Body&& body) {
   switch (bits) {
@@ -73,7 +73,7 @@ void with_index_bits(int bits, Body&& body) {
   }
 }
 
-/// body.operator()<std::uintN_t>() for elements that are only copied.
+/// Calls body.operator()<std::uintN_t>() for elements that are only copied.
 template <class Body>
 void with_bytes(std::size_t bytes, Body&& body) {
   switch (bytes) {
@@ -85,7 +85,7 @@ void with_bytes(std::size_t bytes, Body&& body) {
   }
 }
 
-/// body.operator()<bool>().
+/// Calls body.operator()<bool>().
 template <class Body>
 void with_bool(bool value, Body&& body) {
   if (value) return body.template operator()<true>();

@@ -19,12 +19,12 @@ namespace {
 
 using codec::fail;
 
-/// Up to here no formula of the format leaves 63 bits, whatever the codec.
+/// Up to this many elements, no formula of the format exceeds 63 bits, whatever the codec.
 constexpr std::int64_t kMaxElems = std::int64_t{1} << 56;
-/// The same for elements with the absent ones of ragged groups: many short segments make many of those.
+/// The same, counting the absent elements of ragged groups. Many short segments have many of those.
 constexpr std::int64_t kMaxPaddedElems = kMaxElems * 2;
 
-/// Where codes start is stored in 32 bits if segments have bits of their own.
+/// If segments have bits of their own, the start of a segment's codes is stored in 32 bits.
 constexpr std::int64_t kMaxSegmentBitsWords = 0xffffffff;
 
 constexpr std::size_t kEncodedAlignment = 16;
@@ -35,7 +35,7 @@ struct Layout {
   format::Sections sections;
 };
 
-/// What holds every value of an index with a bound above 2^31.
+/// The output types for an index whose bound is above 2^31.
 constexpr DType kWideIntegers[] = {DType::i64};
 
 // Each check takes the name of the public function for its message.
@@ -50,7 +50,7 @@ void check_encodes(std::string_view call, const CodecSpec& spec, DType dtype) {
 void check_decodes(std::string_view call, const CodecSpec& spec, DType dtype) {
   std::span<const DType> allowed = codec_info(spec).decodes;
   const auto* rotated = std::get_if<Rotated>(&spec);
-  if (rotated != nullptr && !rotated->mask_plane) allowed = codec_info(spec).encodes;  // without bool: no mask to give
+  if (rotated != nullptr && !rotated->mask_plane) allowed = codec_info(spec).encodes;  // without bool: there is no mask
   const auto* index = std::get_if<Index>(&spec);
   const bool too_narrow = index != nullptr && dtype == DType::i32 && index->bound > std::int64_t{1} << 31;
   if (too_narrow) allowed = kWideIntegers;
@@ -69,7 +69,7 @@ void check_counts(std::string_view call, std::int64_t elems, Segments segments) 
   }
 }
 
-/// The sections of segments that have bits of their own.
+/// The sections if segments have bits of their own.
 template <format::HasSegmentBits Codec>
 format::Sections segment_bits_sections(std::string_view call, const Codec& codec, const format::Geometry& geometry,
                                        DType dtype, Segments segments) {
@@ -86,7 +86,7 @@ format::Sections segment_bits_sections(std::string_view call, const Codec& codec
   return sections;
 }
 
-/// Checks the numbers that sizes follow from, then computes the sizes.
+/// Checks the numbers that determine the sizes, then computes the sizes.
 Layout make_layout(std::string_view call, const CodecSpec& spec, DType dtype, std::int64_t elems, Segments segments) {
   check_counts(call, elems, segments);
   return std::visit(
@@ -134,7 +134,7 @@ void check_view(std::string_view call, std::string_view what, const ConstTensorV
   check_aligned(call, what, view.data, dtype_bytes(view.dtype));
 }
 
-/// An empty buffer is nowhere: it has no device and no address.
+/// An empty buffer has neither a device nor an address to check.
 void check_buffer(std::string_view call, std::string_view what, ConstByteSpan bytes, std::size_t alignment,
                   const Stream& stream) {
   if (bytes.size == 0) return;

@@ -14,7 +14,7 @@ namespace {
 
 using Dims = std::array<std::size_t, kMaxRank>;
 
-/// Whether strides fall along `dims`, of which those of one element do not count.
+/// Whether strides decrease along `dims`. Dimensions of size 1 do not count.
 bool in_order(const Shape& shape, const Dims& dims) {
   std::int64_t above = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < static_cast<std::size_t>(shape.rank); ++i) {
@@ -52,7 +52,7 @@ std::optional<Dual> dual_spec(const Dual& parameters, const Shape& shape) {
 }
 
 DualBytes dual_bytes(const Dual& spec, std::int64_t elems) {
-  (void)encoded_bytes(spec, DType::f32, elems);  // refuses what has no layout
+  (void)encoded_bytes(spec, DType::f32, elems);  // throws if there is no layout
   const format::DualLayout layout = format::dual_layout(spec, elems);
   const format::Sections sections = format::sections(spec, format::geometry(spec, elems, {}), DType::f32);
   const auto statistics = static_cast<std::size_t>(layout.averages_offset());

@@ -11,7 +11,7 @@ namespace {
 
 using codec::fail;
 
-/// Offsets stay below this, so that a byte offset of 8-byte elements still fits into 63 bits.
+/// Offsets stay below this, so that byte offsets of 8-byte elements fit into 63 bits.
 constexpr std::int64_t kMaxReach = std::int64_t{1} << 60;
 
 void check_rank(std::int64_t rank) {
@@ -24,7 +24,7 @@ void check_size(int dim, std::int64_t size) {
   fail(ErrorCode::invalid_view, "shape: size {} of dimension {} is negative (allowed: 0 and up)", size, dim);
 }
 
-/// The result of checking a shape's numbers: whether any element is there at all.
+/// Checks the numbers of a shape. Returns whether it has any elements.
 bool check_not_empty(const Shape& shape) {
   check_rank(shape.rank);
   bool empty = false;
@@ -66,7 +66,7 @@ struct SortedDims {
   [[nodiscard]] const std::size_t* end() const { return dims.data() + count; }
 };
 
-/// `keep(size, stride)` says which dimensions are listed.
+/// Lists the dimensions for which `keep(size, stride)` is true.
 template <class Keep>
 SortedDims sorted_dims(const Shape& shape, Keep keep) {
   SortedDims sorted;
@@ -94,8 +94,8 @@ format::ElementOrder format::element_order(const Shape& shape) {
     const std::int64_t size = shape.sizes[d];
     const std::int64_t stride = shape.strides[d];
     order.elems = multiply(order.elems, size, "number of elements");
-    // Where a step outside equals a whole run inside, index (i, j) lies at (i*size + j) * stride: one dimension, even
-    // where elements overlap.
+    // If the outer stride equals the whole inner run, index (i, j) lies at (i*size + j) * stride. The two dimensions
+    // are then one, even if elements overlap.
     const int last = order.rank - 1;
     std::int64_t run = 0;
     if (last >= 0 && !__builtin_mul_overflow(size, stride, &run) && order.strides[last] == run) {
@@ -111,8 +111,8 @@ format::ElementOrder format::element_order(const Shape& shape) {
   return order;
 }
 
-/// Dimensions that interleave without meeting, as in sizes (2, 3) and strides (3, 2), count as overlapping: to tell
-/// them apart takes a search, and nobody allocates such a tensor to be written.
+/// Dimensions that interleave without meeting, as in sizes (2, 3) and strides (3, 2), count as overlapping. Telling
+/// them apart takes a search, and tensors that are written are not allocated like this.
 bool format::overlaps_itself(const ElementOrder& order) {
   std::int64_t reach = 0;
   for (int d = order.rank - 1; d >= 0; --d) {
@@ -148,7 +148,7 @@ std::int64_t unique_elems(const Shape& shape) {
 
 Shape compact(const Shape& shape) {
   if (format::element_order(shape).dense()) return shape;
-  // Dimensions of size 1 have no say in the order, but get the stride a dense tensor would have there.
+  // Dimensions of size 1 do not affect the order, but get the stride that they would have in a dense tensor.
   const SortedDims outer_first = sorted_dims(shape, [](std::int64_t, std::int64_t stride) { return stride > 0; });
   Shape result = shape;
   std::int64_t stride = 1;

@@ -9,7 +9,7 @@ namespace actzip {
 
 namespace {
 
-/// The nearest number of a floating type; none for other types.
+/// The nearest number of a floating type, or nothing for other types.
 std::optional<float> rounded_to(DType dtype, float x) {
   switch (dtype) {
     case DType::f32: return x;
@@ -19,7 +19,7 @@ std::optional<float> rounded_to(DType dtype, float x) {
   }
 }
 
-/// Far from both limits, so that no rounding moves it across one.
+/// A number far from both limits, so that rounding does not move it across one.
 float middle_of(const Interval& interval) {
   const bool has_lower = std::isfinite(interval.lower);
   const bool has_upper = std::isfinite(interval.upper);

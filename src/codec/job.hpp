@@ -1,4 +1,4 @@
-// What the codec layer hands to a backend: everything is validated, every pointer is on the backend's device.
+// What the codec layer passes to a backend. Everything is validated, and every pointer is on the backend's device.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct EncodeJob {
   ElementView<const void*> src;
   format::Geometry geometry;
   format::Sections sections;
-  std::byte* dst;                 ///< sections.total bytes, all of which the backend writes
+  std::byte* dst;                 ///< sections.total bytes; the backend writes all of them
   std::byte* workspace;           ///< `index`: the overflow word
-  const std::byte* segment_bits;  ///< what each segment asks for, if sections.has_segment_bits()
+  const std::byte* segment_bits;  ///< the bits that each segment asks for, if sections.has_segment_bits()
   Seed seed;
   const Stream* stream;
 };
@@ -40,13 +40,13 @@ struct DecodeJob {
   const Stream* stream;
 };
 
-/// Equal parts of a dense run of floating elements.
+/// Weighs the equal segments of a dense run of floating elements.
 struct WeighJob {
   const void* src;
   DType dtype;
   std::int64_t count;
   std::int64_t segment_elems;
-  const float* factors;  ///< null: all 1
+  const float* factors;  ///< null: a weight is the root of the energy
   float* weights;
   const Stream* stream;
 };

@@ -1,4 +1,4 @@
-// How error messages are made: one throwing function, and lists as text.
+// How error messages are made: one function that throws, and lists as text.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ template <class... Args>
 /// "f32, f16, bf16"
 std::string list(std::span<const DType> types);
 
-/// validate() on behalf of the public function `call`, which the message names.
+/// Does what validate() does; the message names the public function `call`.
 void check_spec(std::string_view call, const CodecSpec& spec);
 
 }  // namespace actzip::codec

@@ -20,7 +20,8 @@ constexpr std::array kIndexOutputs = {DType::i64, DType::i32};
 constexpr std::array kAllTypes = {DType::f32, DType::f16, DType::bf16, DType::f64, DType::boolean,
                                   DType::u8,  DType::i8,  DType::i16,  DType::i32, DType::i64};
 
-/// Relative squared error by bits: format.md simulated on 16 million Gaussian numbers in f32, statistics in bf16.
+/// Relative squared error by bits. Simulated after format.md on 16 million Gaussian numbers in f32, with statistics in
+/// bf16.
 struct AffineErrors {
   std::array<double, Affine::kMostBits> nearest{4.496,    0.3013,   0.05495,  0.01196,
                                                 2.802e-3, 6.795e-4, 1.680e-4, 4.173e-5};
@@ -76,7 +77,7 @@ Variants dual_variants() {
   return variants;
 }
 
-/// The text and the variants that the entries point to, and the entries.
+/// The entries, and the texts and variants that they point to.
 struct Registry {
   std::string affine_grammar = fmt::format(
       "affine[:1..{}][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X]", Affine::kMostBits);
@@ -144,14 +145,14 @@ struct Registry {
   ~Registry() = default;
 };
 
-/// One function for each codec; std::visit finds it, so that a new codec does not compile until it has all of them.
+/// One function for each codec. std::visit selects it, so a new codec does not compile until it has all of them.
 struct TraitsOf {
   Traits operator()(const Affine& spec) const {
     return {.byte_equal = true, .unbiased = spec.rounding != Rounding::nearest};
   }
   Traits operator()(const Rotated& spec) const { return {.unbiased = true, .keeps_zeros = spec.mask_plane}; }
   Traits operator()(const Mask& spec) const {
-    // A zero is outside the interval, a 0 bit decodes to zero, and a 1 bit to the only sign the interval has.
+    // A zero lies outside the interval and a 0 bit decodes to zero; a 1 bit decodes to the only sign in the interval.
     const bool zero_is_off = spec.off == 0.0F && (spec.lo >= 0.0F || spec.hi <= 0.0F);
     const bool one_sign = spec.on == 0.0F || (spec.on > 0.0F ? spec.lo >= 0.0F : spec.hi <= 0.0F);
     return {.exact = true, .byte_equal = true, .keeps_zeros = zero_is_off, .keeps_signs = spec.off == 0.0F && one_sign};

@@ -43,7 +43,7 @@ math::BitSteps steps_of(Codec codec, Bits least) {
   for (codec.bits = Bits(1); codec.bits.value <= steps.most; ++codec.bits.value) {
     steps.error[codec.bits.value] = static_cast<float>(expected_error(codec));
   }
-  float before = steps.error[1];  // a bit is bought after those before it, so it may not look better than they do
+  float before = steps.error[1];  // bits are bought in order, so none may save more than the one before
   for (int bits = 1; bits < steps.most; ++bits) {
     before = steps.saved[bits] = std::clamp(steps.error[bits] - steps.error[bits + 1], 0.0F, before);
   }

@@ -17,7 +17,7 @@ namespace {
 
 using codec::fail;
 
-// Every type of a field has two functions: its text, and the inverse, which says whether it understood the text.
+// Each field type has two functions: text_of(), and its inverse read(), which returns whether it understood the text.
 
 template <class Number>
 std::string number_text(Number value) {
@@ -75,7 +75,7 @@ bool read(std::string_view text, bool& mask_plane) {
   return mask_plane = true;
 }
 
-/// One to three numbers with an x between them; the last one is the width.
+/// One to three numbers, separated by x; the last one is the width.
 bool read(std::string_view text, MapSize& size) {
   std::array<std::int64_t, 3> extents = {1, 1, 1};
   std::size_t count = 0;
@@ -91,8 +91,8 @@ bool read(std::string_view text, MapSize& size) {
   return true;
 }
 
-/// How a field is written: `2` and `dithered` stand by themselves, `group=128` has its name. Bits and the type of a
-/// cast are written even if they have their default.
+/// How a field is written. Words such as `2` and `dithered` stand alone; keyed fields have their name, as in
+/// `group=128`. Bits and the type of a cast (always_word) are written even if they have their default.
 enum class Style { always_word, word, keyed };
 
 /// One member of a codec's parameters.
@@ -183,7 +183,7 @@ const std::vector<Field<Copy>>& fields(const Copy& /*spec*/) {
   return none;
 }
 
-/// Of each extent of a map, and of the channels.
+/// The largest allowed extent of a map, and the largest number of channels.
 constexpr std::int64_t kMostExtent = 0x7fffffff;
 
 const std::vector<Field<Dual>>& fields(const Dual& /*spec*/) {
@@ -207,7 +207,7 @@ std::string not_supported(std::string_view field, std::string_view given, const 
   return fmt::format("{}={} is not supported by {} (allowed: {})", field, given, name_of(spec), allowed);
 }
 
-/// What no single field can tell; empty if nothing is wrong.
+/// What is wrong with a combination of fields; empty if nothing is.
 template <class Spec>
 std::string fault_between_fields(const Spec& /*spec*/) {
   return {};
@@ -223,7 +223,8 @@ std::string fault_between_fields(const Mask& spec) {
 }
 
 std::string fault_between_fields(const Dual& spec) {
-  // Products of more than 62 bits are not computed: floating numbers are exact enough for a limit far below.
+  // In floating point, because the product of integers may overflow. It is exact enough, as the limit is far below
+  // that.
   const auto positions = static_cast<double>(spec.size.depth) * static_cast<double>(spec.size.height) *
                          static_cast<double>(spec.size.width);
   if (positions * static_cast<double>(spec.last) <= 0x1p48) return {};
@@ -231,7 +232,7 @@ std::string fault_between_fields(const Dual& spec) {
                      text_of(spec.size), spec.last);
 }
 
-/// What is wrong with a spec, as the end of a message; empty if nothing is.
+/// What is wrong with a spec, as the end of an error message; empty if nothing is.
 std::string fault_of(const CodecSpec& spec) {
   return std::visit(
       [&](const auto& codec) {
@@ -243,13 +244,13 @@ std::string fault_of(const CodecSpec& spec) {
       spec);
 }
 
-/// Reads the parts behind the name into one codec's fields, each at most once.
+/// Reads the parts behind the name into the fields of one codec, each field at most once.
 template <class Spec>
 class PartReader {
  public:
   explicit PartReader(Spec& spec) : spec_(spec), seen_(fields(spec).size()) {}
 
-  /// Empty, or what is wrong.
+  /// Reads one part. Returns what is wrong with it; empty if nothing is.
   std::string take(std::string_view part) {
     const std::size_t equals = part.find('=');
     const bool keyed = equals != std::string_view::npos;
@@ -274,7 +275,7 @@ class PartReader {
   std::vector<bool> seen_;
 };
 
-/// The codec of that name with its defaults.
+/// The codec of that name, with default fields; nothing if there is none.
 template <std::size_t... Numbers>
 std::optional<CodecSpec> default_spec(std::string_view name, std::index_sequence<Numbers...> /*codecs*/) {
   std::optional<CodecSpec> found;
@@ -329,7 +330,7 @@ std::string to_string(const CodecSpec& spec) {
   std::visit(
       [&]<class Spec>(const Spec& codec) {
         for (const Field<Spec>& field : fields(codec)) {
-          // Text and not values, because -0 equals 0 but decodes to something else.
+          // Compares texts instead of values, because -0 equals 0 but decodes differently.
           const std::string text = field.text(codec);
           if (field.style != Style::always_word && text == field.text(Spec{})) continue;
           result += ':';

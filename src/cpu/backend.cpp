@@ -13,10 +13,10 @@
 namespace actzip::cpu {
 namespace {
 
-constexpr std::int64_t kLeastTaskElems = 65536;  ///< less is not worth waking a thread
-constexpr std::int64_t kTasksPerThread = 4;      ///< so that a late thread does not keep the others waiting
+constexpr std::int64_t kLeastTaskElems = 65536;  ///< fewer elements are not worth waking a thread
+constexpr std::int64_t kTasksPerThread = 4;      ///< several, so that others need not wait for a late thread
 
-/// Calls body(Range) on the executor's threads until all units are done. A unit has `unit_elems` elements at most.
+/// Calls body(Range) on the executor's threads until all units are done. A unit has at most `unit_elems` elements.
 template <class Body>
 void run_ranges(Executor& executor, std::int64_t units, std::int64_t unit_elems, const Body& body) {
   struct Context {
@@ -38,8 +38,8 @@ void run_ranges(Executor& executor, std::int64_t units, std::int64_t unit_elems,
 
 math::HashKey resolve(Seed seed) { return math::hash_key(seed.address() != nullptr ? *seed.address() : seed.value()); }
 
-/// The zeros behind each section, before the loops run: the last word of the codes may be padding in part, and they
-/// write over the other part.
+/// Writes the zeros behind each section. This happens before the loops run: if the last word of the codes is padding in
+/// part, they write only the rest of it.
 void write_padding(std::byte* dst, const format::Sections& s) {
   const auto zero = [dst](std::int64_t first, std::int64_t last) {
     if (first < last) std::memset(dst + first, 0, static_cast<std::size_t>(last - first));
@@ -86,7 +86,7 @@ void decode_blocks(const Spec& spec, const codec::DecodeJob& job) {
   run_decode(spec, job, format::ceil_div(job.geometry.elems, kBlock), kBlock);
 }
 
-/// Averages and statistics of all samples.
+/// Writes the averages and statistics of all samples.
 void measure_samples(const Dual& spec, const codec::EncodeJob& job) {
   const format::DualLayout layout = format::dual_layout(spec, job.geometry.elems);
   const MeasureLoop loop = current_loops().measure;

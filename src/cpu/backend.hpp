@@ -1,4 +1,4 @@
-// The CPU backend: one pair of functions for each codec. Jobs are validated and not empty.
+// The CPU backend: one pair of functions for each codec. Jobs are validated, and not empty.
 #pragma once
 
 #include "actzip/spec.hpp"

@@ -1,4 +1,4 @@
-// The floating-point environment that the format asks for: round to nearest, subnormals kept.
+// The floating-point environment that the format requires: round to nearest, keep subnormals.
 #pragma once
 
 #if defined(__SSE2__)
@@ -7,7 +7,8 @@
 
 namespace actzip::cpu {
 
-/// A framework may have set its threads to flush subnormals; while this lives, the calling thread does not.
+/// Sets this environment on the calling thread while the object lives. A framework may have set its threads to flush
+/// subnormals.
 class FloatMode {
  public:
 #if defined(__SSE2__)
@@ -22,7 +23,7 @@ class FloatMode {
 
  private:
 #if defined(__SSE2__)
-  static constexpr unsigned kMaskedNearest = 0x1f80;  ///< what a program starts with: no traps, nearest, no flushing
+  static constexpr unsigned kMaskedNearest = 0x1f80;  ///< as at program start: no traps, nearest, no flushing
   unsigned before_;
 #endif
 };

@@ -19,7 +19,7 @@ constexpr const char* kVariable = "ACTZIP_CPU_LEVEL";
 std::vector<CpuLevel> find_levels() {
   std::vector<CpuLevel> levels = {CpuLevel::base};
 #if defined(ACTZIP_CPU_LEVELS_X86)
-  // Every processor with AVX2 has F16C too; clang 14 knows no name for it here.
+  // F16C is not tested: every processor with AVX2 has it, and clang 14 does not know its name here.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                     __builtin_cpu_supports("bmi2");
   if (avx2) levels.push_back(CpuLevel::avx2);
@@ -49,7 +49,7 @@ CpuLevel initial_level() {
               fmt::format("{} is '{}'; this machine can run: {}", kVariable, wanted, names_of_levels()));
 }
 
-/// A wrong variable throws at every call, not only at the first.
+/// A wrong environment variable throws at every call, not only at the first.
 std::atomic<CpuLevel>& current_level() {
   static std::atomic<CpuLevel> level{initial_level()};
   return level;

@@ -1,11 +1,11 @@
-// The loops of the level in use.
+// The loops of the current level.
 #pragma once
 
 #include "cpu/loops.hpp"
 
 namespace actzip::cpu {
 
-/// Throws Error(backend_unavailable) if the environment asks for a level that this machine cannot run.
+/// Throws Error(backend_unavailable) if ACTZIP_CPU_LEVEL names a level that this machine cannot run.
 const Loops& current_loops();
 
 }  // namespace actzip::cpu

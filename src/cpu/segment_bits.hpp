@@ -1,5 +1,5 @@
-// Segments with bits of their own on the CPU. The loops know one width and one length of runs: neighbouring segments
-// that agree in both are one call of them, on a job that says where these segments' codes begin.
+// Segments with bits of their own on the CPU. A loop handles one width and runs of equal length. Neighbouring segments
+// that agree in both are therefore one call, with a job whose sections say where the codes of these segments begin.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 
 namespace actzip::cpu {
 
-/// The sections of widths and starts, from what the segments ask for; zeros where no segment will write codes.
+/// Writes the sections of widths and starts from the bits that segments ask for, and zeros where no segment will write
+/// codes.
 template <class Spec>
 void write_segment_bits(const Spec& spec, const codec::EncodeJob& job) {
   const format::SegmentRuns runs = format::segment_runs(spec, job.geometry, job.sections);
@@ -64,7 +65,7 @@ void run_segments_loop(Loop loop, const Spec& spec, const Job& job, const std::b
   }
 }
 
-/// The loop over a range of a job, whose codes are in `buffer`.
+/// Runs the loop over a range of a job whose codes are in `buffer`.
 template <class Spec, class Job, class Loop>
 void run_loop(Loop loop, const Spec& spec, const Job& job, const std::byte* buffer, math::HashKey key, Range range) {
   if constexpr (format::HasSegmentBits<Spec>) {

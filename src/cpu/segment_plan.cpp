@@ -1,4 +1,4 @@
-// Bits for segments on the CPU.
+// Distributes bits over segments on the CPU.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -37,7 +37,7 @@ void weigh_one(const codec::WeighJob& job, std::int64_t segment) {
   job.weights[segment] = math::segment_weight(static_cast<float>(energy), factor);
 }
 
-/// The least limit above which there are no more bits to buy than `bits`.
+/// The least limit such that at most `bits` bits save more than it.
 std::uint32_t limit_for(const std::vector<float>& weights, const math::BitSteps& steps, std::int64_t bits) {
   std::uint32_t low = 0;
   std::uint32_t high = math::kGreatestKey;
@@ -54,7 +54,7 @@ std::uint32_t limit_for(const std::vector<float>& weights, const math::BitSteps&
   return low;
 }
 
-/// visit(segment, bits) for each, in their order, with `bits` above the least in total.
+/// Calls visit(segment, bits) for each segment in order. `bits` is the total beyond the least bits of all segments.
 template <class Visit>
 void share_out(const std::vector<float>& weights, const math::BitSteps& steps, std::int64_t bits, Visit visit) {
   const std::uint32_t limit = limit_for(weights, steps, bits);

@@ -1,5 +1,6 @@
-// `affine` on CUDA. Encoding: a group lies in group/32 lanes, 32 elements each, as four chunks that interleave over the
-// lanes, so that every load of a warp is one run of memory. Decoding needs no reduction: a warp's chunks are one run.
+// `affine` on CUDA. Encoding: a group occupies group/32 lanes with 32 elements each, as four chunks that are
+// interleaved over the lanes, so that every load of a warp is one run of memory. Decoding needs no reduction, so the
+// chunks of a warp are simply one run.
 #include <cstdint>
 
 #include "cuda/backend.hpp"
@@ -15,7 +16,7 @@
 namespace actzip::cuda {
 namespace {
 
-/// What the kernels know of the buffer.
+/// What the kernels need to know of an encoded buffer.
 struct AffineBuffer {
   std::byte* stats_section;
   std::byte* codes;
@@ -54,18 +55,18 @@ __device__ __forceinline__ TileRun tile_run(const AffineBuffer& buffer, std::int
   return {{buffer.codes + tile * (kTile / 8 * Bits), 0, Bits}, true};
 }
 
-/// One chunk: its elements and its codes. In a full tile, one that a dense tensor fills, all of it exists and the
-/// formulas are short.
+/// One chunk: its elements and its codes. In a full tile, which a dense tensor fills, all of it exists and the formulas
+/// are short.
 struct ChunkPlace {
   std::int64_t g;      ///< its group
   std::int64_t first;  ///< its first element
-  int count;           ///< how many of its eight exist; may be negative
+  int count;           ///< how many of its eight elements exist; may be negative
   std::byte* codes;
   std::int64_t room;  ///< bytes from `codes` to the end of the segment's run; not positive if there is no group
   int bits;
 };
 
-/// `chunk` is its number in the tile, `run` that of the tile if it is full.
+/// `chunk` is its number in the tile; `run` is the tile's run if the tile is full.
 template <int Bits, bool Full>
 __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, const CodeRun& run, std::int64_t tile,
                                                   std::uint32_t chunk) {
@@ -82,7 +83,7 @@ __device__ __forceinline__ ChunkPlace chunk_place(const AffineBuffer& buffer, co
   return {g, range.first + position, range.count - position, own.codes + byte, own.bytes - byte, own.bits};
 }
 
-/// `run` is that of the tile if it is full.
+/// `run` is the tile's run if the tile is full.
 template <DType Type, int Bits, bool Noisy, bool Full, class Access>
 __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffer& dst, const CodeRun& run,
                                             math::HashKey key, std::int64_t tile, std::uint32_t lane) {
@@ -105,7 +106,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
     if (count > 0) extremes.take(chunks[j]);
   }
   extremes.reduce(lanes);
-  const float floor = Noisy ? math::kAffineNoFloor : dst.floor;  // a constant where there is none: it costs nothing
+  const float floor = Noisy ? math::kAffineNoFloor : dst.floor;  // a compile-time constant if there is none, at no cost
   const int bits = Bits != kRunTimeBits ? Bits : chunk_place<Bits, Full>(dst, run, tile, chunk(0)).bits;
   const math::AffineGroup group =
       math::affine_group(math::affine_inverse_levels(bits), extremes.least(), extremes.most(), dst.stats, floor);
@@ -134,7 +135,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const AffineBuffe
   }
 }
 
-/// A tile that is not full, out of the way of those that are: inlined beside them it would cost them registers.
+/// A tile that is not full. Not inlined: inside the kernel it would cost the code for full tiles registers.
 template <DType Type, int Bits, bool Noisy, class Access>
 __device__ __noinline__ void encode_ragged_tile(const Access& src, const AffineBuffer& dst, math::HashKey key,
                                                 std::int64_t tile, std::uint32_t lane) {
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Storage<Type>) == 4 ? 6
   });
 }
 
-/// The values of the first `Count` codes.
+/// The decoded values of the first `Count` codes.
 template <int Bits, bool Dithered, int Count>
 __device__ __forceinline__ void decode_codes(std::uint64_t packed, Stats stats, const std::uint32_t (&noise)[Count / 4],
                                              float (&values)[Count]) {
@@ -171,7 +172,7 @@ __device__ __forceinline__ void decode_codes(std::uint64_t packed, Stats stats, 
   for (int i = 0; i < Count; ++i) values[i] = math::affine_value(numbers[i], stats.first, stats.second);
 }
 
-/// Any tile; out of the way like encode_ragged_tile().
+/// Any tile. Not inlined, like encode_ragged_tile().
 template <DType Type, int Bits, bool Dithered, class Access>
 __device__ __noinline__ void decode_ragged_tile(const AffineBuffer& src, const Access& dst, math::HashKey key,
                                                 std::int64_t tile, std::uint32_t lane) {
@@ -193,14 +194,15 @@ __device__ __noinline__ void decode_ragged_tile(const AffineBuffer& src, const A
   }
 }
 
-/// The codes of a full tile, in rows of as many elements as the warp stores at once. Only `Aligned` ones are known to
-/// start at a multiple of 8 bytes.
+/// Loads the codes of a full tile, in rows of as many elements as the warp stores at once. `Aligned` codes start at a
+/// multiple of 8 bytes.
 template <int Bits, int Piece, bool Aligned>
 __device__ __forceinline__ void load_rows(const std::byte* codes, std::uint32_t lane,
                                           std::uint64_t (&packed)[kTile / kWarp / Piece]) {
   constexpr int kRow = Piece * kWarp;
   if constexpr (Piece < kChunk && Bits <= 2) {
-    // All in one load, since short reads between long writes are slow. A lane reads 32 codes and hands out pieces.
+    // One load for all rows, since short reads between long writes are slow. A lane reads 32 codes, and shuffles hand
+    // out the pieces.
     using Own = std::conditional_t<Bits == 1, std::uint32_t, std::uint64_t>;
     Own own;
     if constexpr (Aligned || Bits == 1) {
@@ -209,7 +211,7 @@ __device__ __forceinline__ void load_rows(const std::byte* codes, std::uint32_t 
       const auto* const words = reinterpret_cast<const std::uint32_t*>(codes) + 2 * lane;
       own = words[0] | static_cast<std::uint64_t>(words[1]) << 32;
     }
-    constexpr std::uint32_t kLanes = kWarp / Piece;  // that share what one has read
+    constexpr std::uint32_t kLanes = kWarp / Piece;  // lanes that share what one lane has read
 #pragma unroll
     for (int row = 0; row < kTile / kRow; ++row) {
       const Own shared = __shfl_sync(~0U, own, static_cast<int>(row * kRow / kWarp + lane / kLanes));
@@ -225,9 +227,9 @@ __device__ __forceinline__ void load_rows(const std::byte* codes, std::uint32_t 
   }
 }
 
-/// A tile that a dense tensor fills. A lane decodes as many neighbours as 16 bytes hold, so that its stores lie beside
-/// those of the other lanes: of 4-byte elements that is half a chunk. A tile with a group that is NaN is left to the
-/// other function.
+/// A full tile. A lane decodes as many neighbours as 16 bytes hold, so that the lanes of a warp store contiguous
+/// memory; with 4-byte elements that is half a chunk. A tile with an unrepresentable group is left to
+/// decode_ragged_tile().
 template <DType Type, int Bits, int Width, bool Dithered>
 __device__ __forceinline__ void decode_full_tile(const AffineBuffer& src, const std::byte* codes,
                                                  const DenseAccess<Storage<Type>>& dst, math::HashKey key,

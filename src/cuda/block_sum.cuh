@@ -5,12 +5,12 @@
 
 namespace actzip::cuda {
 
-inline constexpr int kSumThreads = 1024;  ///< of the blocks that sum
+inline constexpr int kSumThreads = 1024;  ///< of a block that computes sums
 inline constexpr int kSumWarps = kSumThreads / kWarp;
 
 template <class T>
 struct BlockSum {
-  T before;  ///< over the threads before this one
+  T before;  ///< the sum over the threads before this one
   T all;
 };
 
@@ -25,8 +25,8 @@ __device__ T sum_up_to_lane(T value) {
   return value;
 }
 
-/// The sums of `value`. All threads of a block of kSumThreads call it. Every warp adds up what all warps have found:
-/// that is sooner done than told.
+/// Sums `value` over a block of kSumThreads threads, all of which call it. Every warp adds up the results of all warps,
+/// which is faster than one warp telling the others.
 template <class T>
 __device__ BlockSum<T> block_sum(T value) {
   __shared__ T warp_sums[kSumWarps];
@@ -39,7 +39,7 @@ __device__ BlockSum<T> block_sum(T value) {
   const T up_to_warp = sum_up_to_lane(warp_sums[lane]);
   const T warps_before = __shfl_sync(~0U, up_to_warp, warp - 1);
   const BlockSum<T> result{sum - value + (warp > 0 ? warps_before : T{0}), __shfl_sync(~0U, up_to_warp, kWarp - 1)};
-  __syncthreads();  // before the next round writes
+  __syncthreads();  // before the next call writes warp_sums
   return result;
 }
 

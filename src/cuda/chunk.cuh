@@ -1,4 +1,4 @@
-// Eight neighbouring elements in registers, and how they come from memory and go back.
+// Eight neighbouring elements in registers, and how they are loaded and stored.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,7 +28,7 @@ struct Chunk {
     }
   }
 
-  /// For chunks that start as zeros.
+  /// Only for chunks that start as zeros.
   __device__ void set(int i, T value) {
     if constexpr (sizeof(T) == 8) {
       w[2 * i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(value));
@@ -43,7 +43,7 @@ struct Chunk {
   }
 };
 
-/// A run of memory that starts at a multiple of 16 bytes. Chunks start at multiples of 8 elements.
+/// Accesses a run of memory that starts at a multiple of 16 bytes. Chunks start at multiples of 8 elements.
 template <class T>
 class DenseAccess {
  public:
@@ -81,7 +81,7 @@ class DenseAccess {
     return chunk;
   }
 
-  /// The same for 16-bit or 32-bit elements from a multiple of four on; `count` is 4 or 8.
+  /// The same for 16-bit or 32-bit elements, starting at a multiple of 4 elements; `count` is 4 or 8.
   [[nodiscard]] __device__ Chunk<T> load_quads(std::int64_t first, std::uint32_t count) const {
     using Quad = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
     Chunk<T> chunk = {};
@@ -92,7 +92,7 @@ class DenseAccess {
     return chunk;
   }
 
-  /// A full chunk of 16-bit or 32-bit elements that will soon be read again.
+  /// Loads a full chunk of 16-bit or 32-bit elements that will soon be read again and should stay in the cache.
   [[nodiscard]] __device__ Chunk<T> load_cached(std::int64_t first) const {
     Chunk<T> chunk;
 #pragma unroll
@@ -106,14 +106,14 @@ class DenseAccess {
     return chunk;
   }
 
-  /// Sixteen bytes from element first + offset on, which is a multiple of as many.
+  /// Stores 16 bytes from element first + offset on, which lies at a multiple of 16 bytes.
   __device__ void store_quad(std::int64_t first, int offset, const std::uint32_t (&w)[4]) const {
     __stcs(reinterpret_cast<uint4*>(data_ + first + offset), make_uint4(w[0], w[1], w[2], w[3]));
   }
 
-  /// The whole warp stores full chunks that lie behind each other, this one from first + offset on. Chunks of more than
-  /// 16 bytes are transposed between neighbouring lanes first: a store instruction that fills only half of each 32-byte
-  /// sector runs at half the speed.
+  /// The whole warp stores full chunks that are contiguous in memory; this lane's starts at element first + offset.
+  /// Chunks of more than 16 bytes are transposed between neighbouring lanes first: a store instruction that fills only
+  /// half of each 32-byte sector runs at half the speed.
   __device__ void store_full(std::int64_t first, int offset, Chunk<T> chunk) const {
     constexpr int kQuads = Chunk<T>::kWords / 4;
     if constexpr (kQuads == 0) {
@@ -153,7 +153,7 @@ class DenseAccess {
   }
 
  private:
-  /// Quad k of lane r and quad r of lane k change places, in each set of as many lanes as a chunk has quads of words.
+  /// Swaps quad k of lane r and quad r of lane k, in each set of as many lanes as a chunk has quads of words.
   __device__ static void transpose(Chunk<T>& chunk, int lane) {
     constexpr int kQuads = Chunk<T>::kWords / 4;
 #pragma unroll
@@ -174,13 +174,13 @@ class DenseAccess {
   T* data_;
 };
 
-/// Not inlined: eight copies of its divisions in every kernel would cost more time to compile than they save.
+/// Not inlined: eight copies of its divisions in every kernel would cost more compile time than they save at run time.
 [[nodiscard]] __device__ __noinline__ static std::int64_t strided_offset(const format::ElementOrder& order,
                                                                          std::int64_t i) {
   return order.offset(i);
 }
 
-/// Any other view: elements one by one.
+/// Accesses any other view, element by element.
 template <class T>
 class StridedAccess {
  public:
@@ -212,12 +212,12 @@ class StridedAccess {
   format::ElementOrder order_;
 };
 
-/// How many elements of a chunk exist, for codecs without groups.
+/// Number of elements of a chunk that exist, for codecs without groups.
 [[nodiscard]] __device__ __forceinline__ int count_from(std::int64_t first, std::int64_t elems) {
   return static_cast<int>(min(max(elems - first, std::int64_t{0}), std::int64_t{kChunk}));
 }
 
-/// Stores a chunk of a tile whose chunks lie behind each other; the whole warp calls it.
+/// Stores one chunk of a tile whose chunks are contiguous in memory. The whole warp calls it.
 template <class Access, class T>
 __device__ __forceinline__ void store_tile_chunk(const Access& dst, std::int64_t tile, std::int64_t first,
                                                  std::int64_t elems, const Chunk<T>& chunk) {
@@ -227,7 +227,7 @@ __device__ __forceinline__ void store_tile_chunk(const Access& dst, std::int64_t
   if (first < elems) dst.store(first, count_from(first, elems), chunk);
 }
 
-/// body.operator()<Access>() with the access that fits: dense needs a run of memory, 16-byte alignment, and groups that
+/// Calls body(access) with the access that fits. Dense access needs a run of memory, 16-byte alignment, and groups that
 /// start at multiples of 8 elements.
 template <class T, class Body>
 void with_access(const void* data, const format::ElementOrder& order, bool flat, Body&& body) {
@@ -237,8 +237,8 @@ void with_access(const void* data, const format::ElementOrder& order, bool flat,
   body(StridedAccess<T>(data, order));
 }
 
-/// Eight codes, each from bit `From` of a byte of two words, packed; what stands above their 8 * Bits bits is
-/// undefined. Widths of 1 to 4 are moved side by side by products whose partial sums do not overlap.
+/// Packs eight codes; each starts at bit `From` of a byte of the two words. Bits above the lowest 8 * Bits are
+/// undefined. Codes of 1 to 4 bits are moved next to each other by products whose partial sums do not overlap.
 template <int Bits, int From = 0>
 [[nodiscard]] __device__ __forceinline__ std::uint64_t pack_bytes(std::uint32_t low, std::uint32_t high) {
   if constexpr (Bits == 2) {
@@ -268,14 +268,14 @@ template <int Bits, int From = 0>
   }
 }
 
-/// Codes as bytes, to be picked by byte permutes. Codes of 2 and 4 bits are not moved into order for it, only masked:
-/// they stay in bytes with those that are 8 / Bits away.
+/// Codes as bytes, for byte permutes. Codes of 2 and 4 bits are not put in order but only masked: a word holds every (8
+/// / Bits)-th code.
 template <int Bits>
 class CodeBytes {
   static constexpr bool kInPlace = Bits == 2 || Bits == 4;
   static constexpr int kPerWord = 4;
   static constexpr int kPerByte = 8 / Bits;
-  static constexpr int kUp = Bits == 2 ? 1 : 0;  ///< left shifts are products, which leave the busiest pipe alone
+  static constexpr int kUp = Bits == 2 ? 1 : 0;  ///< left shifts become products, which spare the busiest pipe
 
  public:
   __device__ explicit CodeBytes(std::uint64_t packed) {
@@ -307,7 +307,7 @@ class CodeBytes {
   std::uint32_t words_[kInPlace ? kPerByte : kChunk / kPerWord];
 };
 
-/// Sets the elements from `count` on to the first one, so that they change no minimum and no maximum.
+/// Sets the elements from `count` on to the first one, so that they do not affect minimum and maximum.
 template <class T>
 __device__ __forceinline__ void repeat_first(Chunk<T>& chunk, int count) {
 #pragma unroll
@@ -316,14 +316,14 @@ __device__ __forceinline__ void repeat_first(Chunk<T>& chunk, int count) {
   }
 }
 
-/// format::group_range() as a call: see strided_offset().
+/// format::group_range(), not inlined, for the same reason as strided_offset().
 [[nodiscard]] __device__ __noinline__ static format::GroupRange group_range_of(const format::Geometry& geometry,
                                                                                std::int64_t g) {
   return format::group_range(geometry, g);
 }
 
-/// Stores the `Bits` bytes of eight codes, but nothing at or beyond `room` bytes. `dst` is a multiple of the natural
-/// unit of `Bits` bytes.
+/// Stores the `Bits` bytes of eight codes, but none at or beyond `room` bytes. `dst` is aligned to the largest power of
+/// two, up to 4, that divides `Bits`.
 template <int Bits>
 __device__ __forceinline__ void store_codes(std::byte* dst, std::uint64_t packed, std::int64_t room) {
   if (room >= Bits) {
@@ -349,7 +349,7 @@ __device__ __forceinline__ void store_codes(std::byte* dst, std::uint64_t packed
   }
 }
 
-/// The `Bits` bytes of eight codes; bytes at or beyond `room` read as 0.
+/// Loads the `Bits` bytes of eight codes. Bytes at or beyond `room` read as 0.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ std::uint64_t load_codes(const std::byte* src, std::int64_t room) {
   std::uint64_t packed = 0;

@@ -1,4 +1,4 @@
-// Copies between a device and pinned memory of the host.
+// Copies between a device and pinned host memory.
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -13,7 +13,7 @@ void copy_bytes(std::byte* dst, const std::byte* src, std::size_t bytes, const S
   const cudaError_t status =
       cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.handle()));
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();  // told here, and nobody else's failure
+  (void)cudaGetLastError();  // clears the error, which is reported here
   throw Error(ErrorCode::cuda_failure, "cuda: a copy of " + std::to_string(bytes) +
                                            " bytes between device and host is refused: " + cudaGetErrorString(status));
 }

@@ -1,6 +1,6 @@
-// `dual` on CUDA. Maps in blocks of 8 are measured and coded by one launch (dual_blocks.cuh, dual_shared.cuh); others
-// take two: one measures (dual_measure.cuh), one codes. Decoding is elementwise; what differs is how often neighbours
-// have to be asked where they lie.
+// `dual` on CUDA. Maps in blocks of 8 are measured and coded by one launch if they fit the kernels of dual_blocks.cuh
+// or dual_shared.cuh. Other maps take two launches: one measures (dual_measure.cuh), one codes. Decoding is
+// elementwise; its kernels differ in how often they compute the place of an element.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -18,8 +18,8 @@
 namespace actzip::cuda {
 namespace {
 
-/// body.operator()<Run>() with the greatest power of two, up to `Most`, such that runs of so many elements lie in one
-/// block each.
+/// Calls body.operator()<Run>() with the greatest power of two, up to `Most`, such that every run of that many elements
+/// lies in one block.
 template <int Most, class Body>
 auto with_run(const format::DualLayout& layout, Body&& body) {
   if constexpr (Most > 1) {
@@ -28,14 +28,15 @@ auto with_run(const format::DualLayout& layout, Body&& body) {
   return body.template operator()<Most>();
 }
 
-/// body.operator()<MapStats>() with what fits the layout; `dense` says how the elements are accessed.
+/// Calls body.operator()<MapStats>() with the class that fits the layout. `dense` says whether the elements are
+/// accessed as a dense run.
 template <class Body>
 void with_stats(const format::DualLayout& layout, bool dense, Body&& body) {
   if (!dense || layout.channels > 1) return body.template operator()<ByElement>();
   with_run<kChunk>(layout, [&]<int Run>() { body.template operator()<ByRuns<Run>>(); });
 }
 
-/// Any maps, once they are measured.
+/// Encodes any maps, after they have been measured.
 template <DType Type, class Access>
 __global__ void __launch_bounds__(kThreads, 8)
     dual_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ DualBuffer dst, int bits,
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   });
 }
 
-/// Averages and statistics of all maps.
+/// Launches the kernel that writes averages and statistics of all maps.
 template <DType Type, class Access>
 void measure(const Dual& spec, const codec::EncodeJob& job, const Access& access, const DualBuffer& buffer) {
   const format::DualLayout& layout = buffer.layout;
@@ -79,15 +80,15 @@ void measure(const Dual& spec, const codec::EncodeJob& job, const Access& access
                 kMeasureThreads, *job.stream, access, buffer, spec.bits.value, static_cast<std::uint32_t>(maps));
 }
 
-/// body.operator()<Bits>() with the width that is used most, or with kRunTimeBits: kernels that hold the code of all
-/// widths are so long that they wait for their instructions.
+/// Calls body.operator()<Bits>() with the width if it is 2, the most common one, otherwise with kRunTimeBits: kernels
+/// that contain the code for all widths are so long that they wait for their instructions.
 template <class Body>
 auto with_width_of(const Dual& spec, Body&& body) {
   if (spec.bits.value == 2) return body.template operator()<2>();
   return body.template operator()<kRunTimeBits>();
 }
 
-/// Every place in a map is computed in 32 bits.
+/// Checks that places in a map can be computed in 32 bits. Throws Error(invalid_view).
 void check_maps(const format::DualLayout& layout) {
   constexpr std::int64_t kMost = 0x7fffffff - 2 * kTile;
   if (layout.positions <= kMost) return;
@@ -95,13 +96,13 @@ void check_maps(const format::DualLayout& layout) {
                                            " positions (allowed: up to " + std::to_string(kMost) + ")");
 }
 
-/// Threads of a block for kernels of dual_blocks.cuh.
+/// The shape of thread blocks for the kernels of dual_blocks.cuh.
 dim3 block_threads(std::int64_t lanes) {
   return {kThreads, static_cast<unsigned>(
                         std::clamp<std::int64_t>(format::ceil_div(lanes, kThreads), 1, kMostBlockThreads / kThreads))};
 }
 
-/// What all kernels that encode have in common.
+/// The launches that measure and code dense elements at once. Each returns false if it does not support the layout.
 template <DType Type, int Bits>
 struct DenseEncoding {
   const codec::EncodeJob& job;
@@ -109,12 +110,11 @@ struct DenseEncoding {
   DenseAccess<Storage<Type>> access;
   int bits;
 
-  /// Each by one launch; false if the maps are not such.
   [[nodiscard]] bool by_maps() const {
     const format::DualLayout& layout = buffer.layout;
     if (layout.channels > 1 || layout.depth > 1 || layout.blocks > kMostBlockThreads) return false;
     const std::int64_t maps = std::max<std::int64_t>(1, 2 * kThreads / layout.blocks);
-    // Quads of 16-bit elements are too little to read at once, unless the next ones lie behind them.
+    // Quads of 16-bit elements are too small to be read alone, unless the next row follows directly.
     const bool by_quads = sizeof(Storage<Type>) == 4 || layout.width == 4;
     return with_run<kChunk>(layout, [&]<int Run>() {
       if constexpr (Run == kChunk || (Run == 4 && Bits == 2)) {
@@ -132,11 +132,11 @@ struct DenseEncoding {
 
   [[nodiscard]] bool by_channels() const {
     const format::DualLayout& layout = buffer.layout;
-    constexpr std::int64_t kMostOfRow = 0x7fffffff;  // elements, which are counted in 32 bits
+    constexpr std::int64_t kMostOfRow = 0x7fffffff;  // elements, counted in 32 bits
     if (layout.channels == 1 || layout.channels % kChunk != 0 || layout.width * layout.channels > kMostOfRow) {
       return false;
     }
-    // Lanes along the channels read neighbours, so a few of them always; more if there are few blocks.
+    // Lanes along the channels read neighbours, so there are always a few of them, and more if there are few blocks.
     constexpr int kFewestLog = 2;
     constexpr int kMostLog = 7;
     const std::int64_t chunks = layout.channels / kChunk;
@@ -166,7 +166,7 @@ struct DenseEncoding {
   }
 };
 
-/// By tables; false if there are none: each for what it can decode, in one launch.
+/// The launches that decode by tables. Each returns false if it does not support the layout.
 template <DType Type>
 struct TableDecoding {
   const codec::DecodeJob& job;
@@ -174,7 +174,7 @@ struct TableDecoding {
   DenseAccess<Storage<Type>> access;
 
   [[nodiscard]] bool of_maps() const {
-    constexpr std::int64_t kMostBytes = 32768;  // enough for maps of 4 x 4, and for many thread blocks at once
+    constexpr std::int64_t kMostBytes = 32768;  // enough for maps of 4 x 4; allows many thread blocks at once
     const format::DualLayout& layout = buffer.layout;
     const std::int64_t bytes = most_tables(layout) * static_cast<std::int64_t>(sizeof(CodeTable<Type>));
     if (layout.channels > 1 || layout.depth > 1 || bytes > kMostBytes) return false;

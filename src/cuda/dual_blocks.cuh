@@ -1,6 +1,6 @@
-// `dual` by lanes that take a whole block of 8 x 8 positions each: averages need no exchange between lanes, and where
-// elements lie is counted along instead of computed. One launch; two kernels, because elements of a block are
-// neighbours along a row in one memory format and along the channels in the other.
+// Encodes `dual` with one block of 8 x 8 positions per lane: averages need no exchange between lanes, and places are
+// counted along instead of computed. One launch. There are two kernels, because elements of a block are neighbours
+// along a row in one memory format and along the channels in the other.
 #pragma once
 
 #include <climits>
@@ -14,15 +14,15 @@ inline constexpr int kBlockShift = 3;
 inline constexpr int kMostBlockThreads = 512;
 inline constexpr int kChannelThreads = 256;
 
-/// The number of this thread; thread blocks are kThreads wide, as uniform.cuh needs them, and as high as it takes.
+/// The number of this thread. Thread blocks are kThreads wide, and as high as necessary.
 __device__ __forceinline__ std::uint32_t thread_number() { return threadIdx.y * kThreads + threadIdx.x; }
 
-/// Whole samples, in blocks of 8: what the kernels here take.
+/// Whether all samples are whole and blocks have an edge of 8, as the kernels that measure and code at once require.
 inline bool in_whole_blocks(const format::DualLayout& layout) {
   return layout.shift == kBlockShift && layout.elems == layout.samples * layout.positions * layout.channels;
 }
 
-/// Takes the extremes of a lane's residuals into those of its map. Most warps have lanes of one map only.
+/// Joins the extremes of a lane's residuals with those of its map. In most warps all lanes have the same map.
 __device__ __forceinline__ void join_extremes(SharedRange* ranges, std::uint32_t map, bool exists, float least,
                                               float negated_most) {
   int low = exists ? order_key(least) : INT_MAX;
@@ -38,8 +38,8 @@ __device__ __forceinline__ void join_extremes(SharedRange* ranges, std::uint32_t
   atomicMin(&ranges[map].negated_most, high);
 }
 
-/// How a thread block shares its maps: lanes take the first line of blocks of all maps, then the second one, and so on.
-/// The last line, which may have fewer rows, then fills warps of its own, and these are done sooner.
+/// How a thread block distributes its maps. Lanes take the first line of blocks of all maps, then the second line, and
+/// so on. The last line, which may have fewer rows, then fills warps of its own, which finish sooner.
 struct MapLanes {
   std::uint32_t maps;
   Divisor by_maps;
@@ -47,8 +47,9 @@ struct MapLanes {
   explicit MapLanes(std::int64_t maps) : maps(static_cast<std::uint32_t>(maps)), by_maps(maps) {}
 };
 
-/// Maps one behind the other, of a depth of 1 and a width that is a multiple of `Run`: 8, or for 2 bits also 4. A lane
-/// keeps its block in registers, which must not be more than two thread blocks of 16-bit elements have room for.
+/// Encodes maps that lie one behind the other, with a depth of 1 and a width that is a multiple of `Run`: 8, or with 2
+/// bits also 4. A lane keeps its block in registers, so the launch bounds leave room for one thread block per
+/// multiprocessor with f32 elements and for two with 16-bit ones.
 template <DType Type, int Bits, int Run>
 __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
     dual_encode_maps_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
   });
 }
 
-/// Eight channels of one block, where channels lie last and are a multiple of eight.
+/// Eight channels of one block, if channels lie last and their number is a multiple of eight.
 template <DType Type>
 class ChannelBlock {
  public:
@@ -118,7 +119,7 @@ class ChannelBlock {
                 buffer.channels +
             channel) {}
 
-  /// Sums of all eight channels, each over the whole block, and their extremes.
+  /// Computes the sums of the eight channels over the whole block, and their extremes.
   __device__ void measure(const DenseAccess<Storage<Type>>& src, float (&sums)[kChunk],
                           NeighbourExtremes<Type>& extremes) const {
     float tree[kBlockShift][kChunk];
@@ -126,7 +127,7 @@ class ChannelBlock {
     for (std::uint32_t c = 0; c < kEdge; ++c) {
       float column[kChunk] = {};
       if (c < place_.columns) take_column(src, c, column, extremes);
-        // Neighbours are added as soon as both are there.
+        // Neighbours are added as soon as both exist.
 #pragma unroll
       for (int height = 0; height < kBlockShift; ++height) {
         const bool is_right = (c >> height & 1U) != 0;
@@ -145,7 +146,7 @@ class ChannelBlock {
     }
   }
 
-  /// body(chunk, first) for the elements of each position, `first` being the number of the first.
+  /// Calls body(chunk, first) for the elements of each position; `first` is the number of the first element.
   template <class Body>
   __device__ void for_each(const DenseAccess<Storage<Type>>& src, Body body) const {
     for (std::uint32_t slice = 0; slice < place_.slices; ++slice) {
@@ -198,9 +199,9 @@ class ChannelBlock {
   std::int64_t origin_;
 };
 
-/// Channels last, a multiple of eight. A lane takes eight channels of a block; `1 << lanes_log` lanes lie side by side
-/// along the channels, the others along the blocks. A thread block takes all positions of its channels in one sample,
-/// and reads them twice, because they are too many to keep.
+/// Encodes maps whose channels lie last and are a multiple of eight. A lane processes eight channels of a block; `1 <<
+/// lanes_log` lanes lie next to each other along the channels, the others along the blocks. A thread block processes
+/// all positions of its channels in one sample. It reads them twice, because they are too many to keep.
 template <DType Type, int Bits>
 __global__ void __launch_bounds__(kChannelThreads, 2)
     dual_encode_channels_kernel(const __grid_constant__ DenseAccess<Storage<Type>> src,

@@ -1,4 +1,4 @@
-// The parts of an encoded `dual`, and which of them an element belongs to.
+// The parts of an encoded `dual` buffer, and to which of them an element belongs.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace actzip::cuda {
 
-/// Divides numbers below 2^31 by one that is known at the launch: a product and a shift.
+/// Divides numbers below 2^31 by a divisor known at launch, with a product and a shift.
 class Divisor {
  public:
   explicit Divisor(std::int64_t divisor) {
@@ -27,7 +27,7 @@ class Divisor {
   std::uint32_t factor_;
 };
 
-/// The numbers of a map and of its channels are below 2^31, so that places in it are computed in 32 bits.
+/// Positions of a map and channels are below 2^31, so places in a map are computed in 32 bits.
 struct DualBuffer {
   std::byte* stats;
   std::uint16_t* averages;
@@ -36,7 +36,7 @@ struct DualBuffer {
   format::DualLayout layout;
   std::uint32_t channels, positions, depth, height, width, block_rows, block_columns, blocks;
   int shift;
-  bool is_small;  ///< elements are below 2^31
+  bool is_small;  ///< all element numbers are below 2^31
   Divisor by_channels, by_positions, by_height, by_width, by_block_rows, by_block_columns, by_blocks;
 
   DualBuffer(const Dual& spec, const std::byte* data, const format::Sections& sections, std::int64_t elems)
@@ -76,7 +76,7 @@ struct DualBuffer {
   }
 };
 
-/// The block of a position: `line` counts the rows before its own.
+/// The block of a position. `line` is the number of rows before its own.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t block_of(const DualBuffer& buffer, std::uint32_t line,
                                                                 std::uint32_t column) {
   std::uint32_t row = line;
@@ -89,12 +89,12 @@ struct DualBuffer {
   return (above + (row >> buffer.shift)) * buffer.block_columns + (column >> buffer.shift);
 }
 
-/// Where an element lies.
+/// The place of an element.
 struct DualPlace {
   std::int64_t sample;
   std::uint32_t channel;
   std::uint32_t position;
-  std::uint32_t line;  ///< rows before its own
+  std::uint32_t line;  ///< number of rows before its own
   std::uint32_t column;
 
   __device__ DualPlace(const DualBuffer& buffer, std::int64_t element) {
@@ -111,7 +111,7 @@ struct DualPlace {
     return block_of(buffer, line, column);
   }
 
-  /// One position on.
+  /// Moves on by one position.
   __device__ void next(const DualBuffer& buffer) {
     ++position;
     if (++column < buffer.width) return;

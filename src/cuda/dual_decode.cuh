@@ -1,5 +1,5 @@
-// Decoding `dual`: elementwise, in the order of memory. What differs is how often neighbours have to be asked where
-// they lie.
+// Decodes `dual` element by element, in memory order. The kernels differ in how often they compute the place of an
+// element.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace actzip::cuda {
 
-/// What the elements of a chunk are coded against.
+/// The average, min and step for each element of a chunk.
 struct ChunkStats {
   float average[kChunk] = {};
   float min[kChunk] = {};
   float step[kChunk] = {};
 
-  /// Sets those of eight neighbouring channels.
+  /// Sets min and step of eight neighbouring channels.
   __device__ void set_stats(const std::byte* stats) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -38,7 +38,7 @@ struct ChunkStats {
     for (int i = 0; i < kChunk; ++i) average[i] = widen<DType::bf16>(own, i);
   }
 
-  /// Sets those of `Count` elements from `first` on.
+  /// Sets the numbers of `Count` elements from `first` on.
   template <int Count>
   __device__ void set(int first, float own_average, Stats stats) {
 #pragma unroll
@@ -50,8 +50,8 @@ struct ChunkStats {
   }
 };
 
-/// Maps lie one behind the other, and runs of `Run` elements lie in one block: the width is a multiple of it. Counts in
-/// 32 bits from the map of its first element on.
+/// For maps that lie one behind the other, in which runs of `Run` elements lie in one block: the width is a multiple of
+/// `Run`. Counts in 32 bits, starting at the map of the first element.
 template <int Run>
 class ByRuns {
  public:
@@ -62,7 +62,7 @@ class ByRuns {
     averages_ = buffer.averages + map * buffer.blocks;
   }
 
-  /// Of a chunk that begins `offset` elements behind the first, below kTile, and of which `count` elements exist.
+  /// The numbers of a chunk that begins `offset` elements behind the first one (below kTile) and has `count` elements.
   [[nodiscard]] __device__ ChunkStats of(std::uint32_t offset, int count) const {
     ChunkStats stats;
     std::uint32_t map = buffer_.by_positions(first_ + offset);
@@ -93,7 +93,7 @@ class ByRuns {
   const std::uint16_t* averages_;
 };
 
-/// Any maps.
+/// For any maps.
 class ByElement {
  public:
   __device__ ByElement(const DualBuffer& buffer, std::int64_t first) : buffer_(buffer), first_(first) {}
@@ -118,7 +118,8 @@ class ByElement {
   std::int64_t first_;
 };
 
-/// The codes of a chunk as affine_value() takes them; noise(q) is that of its four elements `q`.
+/// The codes of a chunk in the form that affine_value() expects. noise(q) is the noise of its elements 4 * q to 4 * q +
+/// 3.
 template <int Bits, class Noise>
 __device__ __forceinline__ void chunk_numbers(std::uint64_t packed, int bits, bool dithered, Noise noise,
                                               std::uint32_t (&numbers)[kChunk]) {
@@ -131,12 +132,12 @@ __device__ __forceinline__ void chunk_numbers(std::uint64_t packed, int bits, bo
   });
 }
 
-/// The elements of one chunk.
+/// Decodes the elements of one chunk.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> decode_chunk(const std::uint32_t (&numbers)[kChunk],
                                                                            const ChunkStats& stats) {
   float values[kChunk];
-  float sum = 0.0F;  // of which a NaN is not lost
+  float sum = 0.0F;  // NaN if any value is
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     values[i] = math::affine_value(numbers[i], stats.min[i], stats.step[i]) + stats.average[i];
@@ -185,8 +186,8 @@ __global__ void __launch_bounds__(kThreads, 8)
   });
 }
 
-/// How lanes share rows of channels, which are a multiple of eight: so many positions that their chunks fill whole
-/// warps make a row here. A lane then has the same channels in every row.
+/// How rows of channels, a multiple of eight, are distributed over lanes. A row here is as many positions as it takes
+/// for its chunks to fill whole warps. A lane then has the same channels in every row.
 struct ChannelLanes {
   std::uint32_t positions;  ///< of a row
   std::uint32_t warps;      ///< of a row
@@ -199,10 +200,10 @@ struct ChannelLanes {
   }
 };
 
-/// Rows that a warp takes.
+/// Number of rows that a warp decodes.
 inline constexpr int kRowsOfWarp = 8;
 
-/// Channels last. Statistics are read once for all rows of a warp that lie in one sample.
+/// Decodes maps whose channels lie last. Statistics are read once for all rows of a warp that lie in one sample.
 template <DType Type, int Bits>
 __global__ void __launch_bounds__(kThreads, 8)
     dual_decode_channels_kernel(const __grid_constant__ DualBuffer src,

@@ -1,4 +1,4 @@
-// What the kernels that encode `dual` share: codes of a chunk, and what the lanes of a thread block tell each other.
+// What the kernels that encode `dual` share: the codes of a chunk, and what threads exchange through shared memory.
 #pragma once
 
 #include <climits>
@@ -12,7 +12,8 @@
 
 namespace actzip::cuda {
 
-/// Of one map, in shared memory: the extremes of its residuals as order_key(), then what its codes are relative to.
+/// One map's numbers in shared memory: first the extremes of its residuals as order_key(), then what its codes refer
+/// to.
 struct SharedRange {
   int least;
   int negated_most;
@@ -25,7 +26,7 @@ struct SharedRange {
     return math::dual_group(math::affine_inverse_levels(bits), key_value(least), -key_value(negated_most));
   }
 
-  /// Once the extremes are known, by one thread: stores the statistics of the map.
+  /// Stores the statistics of the map. Called by one thread, once the extremes are known.
   __device__ void finish(const DualBuffer& dst, std::int64_t map, int bits) {
     const math::AffineGroup own = group(bits);
     store_stats(dst.stats, map, StatsType::bf16, {own.min, own.step});
@@ -34,7 +35,7 @@ struct SharedRange {
   }
 };
 
-/// Zeros behind the byte of the last code, up to a whole word.
+/// Writes zeros behind the byte of the last code, up to a whole word.
 __device__ __forceinline__ void zero_last_codes(const DualBuffer& dst, int bits) {
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   constexpr std::int64_t kBitsOfByte = 8;
@@ -42,7 +43,7 @@ __device__ __forceinline__ void zero_last_codes(const DualBuffer& dst, int bits)
   for (std::int64_t at = used; at < dst.codes_bytes; ++at) dst.codes[at] = std::byte{0};
 }
 
-/// Extremes of eight neighbours, each on its own.
+/// The extremes of eight neighbouring elements, each on its own.
 template <DType Type>
 class NeighbourExtremes {
   using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
@@ -99,7 +100,7 @@ class NeighbourExtremes<DType::f32> {
 
 inline constexpr std::uint32_t kEdge = 8;  ///< positions of a block along each dimension
 
-/// body(r) for the rows of a block, of which `rows` exist: written out, so that they may lie in registers, or as a
+/// Calls body(r) for the rows of a block, of which `rows` exist: unrolled, so that they may lie in registers, or as a
 /// loop.
 template <bool InRegisters, class Body>
 __device__ __forceinline__ void for_each_row(std::uint32_t rows, Body body) {
@@ -115,8 +116,8 @@ __device__ __forceinline__ void for_each_row(std::uint32_t rows, Body body) {
   }
 }
 
-/// Sum and extremes of a block of 8 x 8, of which `rows` and `columns` exist; what the others hold does not matter.
-/// row(r) gives row `r`.
+/// Sum and extremes of a block of 8 x 8, of which `rows` and `columns` exist; the values of the others do not matter.
+/// row(r) returns row `r`.
 template <DType Type, bool InRegisters, class Row>
 [[nodiscard]] __device__ __forceinline__ BlockSums measure_block(std::uint32_t rows, std::uint32_t columns, Row row) {
   float sums[kChunk] = {};
@@ -141,7 +142,7 @@ template <DType Type, bool InRegisters, class Row>
   return found;
 }
 
-/// Makes zeros of a block that cannot be represented, and of what it is coded against: its codes are 0 then.
+/// Sets a block of an unrepresentable map to zeros, with its average and group, so that its codes become 0.
 template <class Elements>
 __device__ __forceinline__ void clear_void(Elements (&rows)[kEdge], float& average, math::AffineGroup& group) {
   if (!math::is_nan(group.min)) return;
@@ -151,27 +152,27 @@ __device__ __forceinline__ void clear_void(Elements (&rows)[kEdge], float& avera
   group = {};
 }
 
-/// What the elements of a chunk are coded against; each may belong to another map.
+/// The average and group for each element of a chunk; each element may belong to another map.
 struct ChunkGroups {
   float average[kChunk];
-  math::AffineGroup group[kChunk];     ///< min and inverse alone are set
-  std::uint32_t keep[2] = {~0U, ~0U};  ///< bytes of elements whose codes are not to be 0
+  math::AffineGroup group[kChunk];     ///< only min and inverse are set
+  std::uint32_t keep[2] = {~0U, ~0U};  ///< one byte per element: 0 if its code has to be 0
 
   __device__ void set(int i, float own_average, float min, float inverse) {
     average[i] = own_average;
     group[i].min = min;
     group[i].inverse = inverse;
-    // What cannot be represented has codes 0.
+    // Elements of unrepresentable maps have codes 0.
     if (math::is_nan(min)) keep[i / 4] &= ~(255U << (i % 4 * 8));
   }
 };
 
-/// Codes of a chunk of which `count` elements exist, from number `first` on. step(i) gives element `i` as
-/// affine_steps() does.
+/// Writes the codes of a chunk that starts at element `first` and has `count` elements. step(i) returns affine_steps()
+/// of element `i`.
 template <int Bits, class Step>
 __device__ __forceinline__ void encode_steps(const DualBuffer& dst, int bits, math::HashKey seed_key,
                                              std::int64_t first, int count, Step step) {
-  // Unsigned, because dividing what may be negative takes three instructions more.
+  // Unsigned, because dividing signed numbers takes three more instructions.
   const auto number = static_cast<std::uint64_t>(first);
   const std::uint64_t counter = number / 4;
   const math::HashKey key = seed_key.for_upper(static_cast<std::uint32_t>(counter >> 32));
@@ -205,14 +206,14 @@ __device__ __forceinline__ void encode_quads(const DualBuffer& dst, math::HashKe
   if (count > 4) encode_quad(1);
 }
 
-/// As encode_steps(), for elements and what they are coded against.
+/// Like encode_steps(), from elements and the numbers that they are coded with.
 template <DType Type, int Bits>
 __device__ __forceinline__ void encode_chunk(const Chunk<Storage<Type>>& chunk, const DualBuffer& dst, int bits,
                                              math::HashKey seed_key, std::int64_t first, int count,
                                              const ChunkGroups& groups) {
   encode_steps<Bits>(dst, bits, seed_key, first, count, [&](int i) {
     const std::uint32_t steps = math::affine_steps<true>(widen<Type>(chunk, i) - groups.average[i], groups.group[i]);
-    // Rarely: two elements share a word later, and a NaN must not reach the other.
+    // Rare, but necessary: two elements share a word later, and a NaN must not affect the other one.
     return groups.keep[i / 4] == ~0U ? steps : steps & (0U - (groups.keep[i / 4] >> (i % 4 * 8) & 1U));
   });
 }

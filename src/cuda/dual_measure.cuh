@@ -1,5 +1,5 @@
-// Averages of blocks and statistics of maps, in one pass over the elements. Sums are taken down the columns of a block,
-// then over neighbouring columns: see format.md, section 9.
+// Computes averages of blocks and statistics of maps in one pass over the elements. Sums run down the columns of a
+// block, then over neighbouring columns: see format.md, section 9.
 #pragma once
 
 #include <climits>
@@ -14,13 +14,13 @@ inline constexpr int kMeasureThreads = 256;
 
 inline constexpr float kInfinity = __builtin_inff();
 
-/// A sum, and the extremes as minima; of nothing at first.
+/// A sum, and the extremes as minima. Initially those of no elements.
 struct BlockSums {
   float sum = 0.0F;
   float least = kInfinity;
   float negated_most = kInfinity;
 
-  /// Extremes may pass over a NaN, because the sum does not.
+  /// Extremes may ignore a NaN, because the sum does not.
   __device__ void take(float x) {
     sum += x;
     least = fminf(least, x);
@@ -33,7 +33,7 @@ struct BlockSums {
   }
 };
 
-/// The positions of a block: the first of the first row, and how many there are.
+/// The positions of a block: where it begins, and how many there are along each dimension.
 struct BlockPlace {
   std::uint32_t slice, row, column;
   std::uint32_t slices, rows, columns;
@@ -50,7 +50,7 @@ struct BlockPlace {
     columns = min(edge, buffer.width - column);
   }
 
-  /// Elements of the block in a map that has `present` positions.
+  /// Number of elements that the block has in a map of which `present` positions exist.
   [[nodiscard]] __device__ float count(const DualBuffer& buffer, std::uint32_t block, std::uint32_t present) const {
     if (present == buffer.positions) return static_cast<float>(slices * rows * columns);
     return static_cast<float>(format::block_count(buffer.layout, format::block_box(buffer.layout, block), present));
@@ -61,13 +61,13 @@ __device__ __forceinline__ void store_average(const DualBuffer& dst, std::int64_
   dst.averages[at] = static_cast<std::uint16_t>(math::bits_of(average) >> 16);
 }
 
-/// The sum of eight neighbours, those that are next to each other first.
+/// The sum of eight neighbours, in which adjacent ones are added first.
 __device__ __forceinline__ float sum_of_neighbours(const float (&x)[kChunk]) {
   return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
-/// Stores the average of a block and turns its extremes into those of the residuals, which are NaN if there are none.
-/// A block without elements leaves +inf.
+/// Stores the average of a block and turns its extremes into those of the residuals, which are NaN if the average is
+/// unusable. A block without elements leaves them at +inf.
 __device__ __forceinline__ void finish_block(const DualBuffer& dst, std::int64_t average_at, BlockSums& sums,
                                              float count) {
   const float average = math::dual_average(sums.sum, count);
@@ -83,7 +83,7 @@ __device__ __forceinline__ void store_map(const DualBuffer& dst, std::int64_t ma
   store_stats(dst.stats, map, StatsType::bf16, {group.min, group.step});
 }
 
-/// A number whose order as an integer is that of the floating number; a NaN comes before all others.
+/// An integer that sorts like the floating number; a NaN comes before all others.
 __device__ __forceinline__ int order_key(float x) {
   const int bits = static_cast<int>(math::bits_of(x));
   return math::is_nan(x) ? INT_MIN : bits ^ (bits >> 31 & INT_MAX);
@@ -93,19 +93,19 @@ __device__ __forceinline__ float key_value(int key) {
   return math::float_of(key == INT_MIN ? math::kNanF32 : static_cast<std::uint32_t>(bits));
 }
 
-/// Maps that a thread block measures where channels do not lie last.
+/// The most maps that a thread block measures if channels do not lie last.
 inline constexpr int kMostMaps = 256;
 
-/// The extremes of their residuals, as order_key().
+/// The extremes of the maps' residuals, as order_key().
 struct MapExtremes {
   int least[kMostMaps];
   int negated_most[kMostMaps];
 };
 
-/// Rows of which the elements are loaded before the first is needed.
+/// Number of rows whose elements are loaded before the first one is needed.
 inline constexpr std::uint32_t kRowsAhead = 8;
 
-/// One column of a block; at(position) gives an element, of which there are `present`.
+/// Measures one column of a block. at(position) returns an element; `present` of them exist.
 template <DType Type, class At>
 __device__ __forceinline__ BlockSums measure_column(const DualBuffer& buffer, const BlockPlace& place,
                                                     std::uint32_t column, std::uint32_t present, At at) {
@@ -130,8 +130,9 @@ __device__ __forceinline__ BlockSums measure_column(const DualBuffer& buffer, co
   return sums;
 }
 
-/// Averages and statistics of `maps` maps from `first_map` on, by all `Threads` threads of a block. As many lanes as a
-/// block has columns take a block, a lane a column. at(map, position) gives an element. All threads wait at its end.
+/// Writes the averages and statistics of `maps` maps from `first_map` on, with all `Threads` threads of a block. A
+/// block of positions is measured by as many lanes as it has columns, one lane per column. at(map, position) returns an
+/// element. All threads meet at the end.
 template <DType Type, int Threads, class At>
 __device__ __forceinline__ void measure_maps(const DualBuffer& dst, int bits, std::int64_t first_map,
                                              std::uint32_t maps, MapExtremes& extremes, At at) {
@@ -143,7 +144,7 @@ __device__ __forceinline__ void measure_maps(const DualBuffer& dst, int bits, st
   const std::uint32_t column = threadIdx.x & (lanes - 1);
   const std::uint32_t blocks = maps * dst.blocks;
   const std::uint32_t step = Threads >> dst.shift;
-  // All lanes of a warp stay to the end, because they exchange numbers.
+  // All lanes of a warp stay in the loop to the end, because they exchange numbers.
   for (std::uint32_t round = 0; round < blocks; round += step) {
     const std::uint32_t task = round + (threadIdx.x >> dst.shift);
     const bool exists = task < blocks;
@@ -173,7 +174,7 @@ __device__ __forceinline__ void measure_maps(const DualBuffer& dst, int bits, st
   __syncthreads();
 }
 
-/// Maps of any size that lie one behind the other; a thread block takes `maps` of them.
+/// Measures maps of any size that lie one behind the other; a thread block measures `maps` of them.
 template <DType Type, class Access>
 __global__ void __launch_bounds__(kMeasureThreads)
     dual_measure_kernel(const __grid_constant__ Access src, const __grid_constant__ DualBuffer dst, int bits,
@@ -186,10 +187,10 @@ __global__ void __launch_bounds__(kMeasureThreads)
   });
 }
 
-/// Columns whose sums a lane holds at once.
+/// Number of columns whose sums a lane holds at once.
 inline constexpr std::uint32_t kStrip = 8;
 
-/// The sums of up to kStrip columns of one channel, from `first` of the block on, joined.
+/// The joined sums of up to kStrip columns of one channel, starting at column `first` of the block.
 template <DType Type, class Access>
 __device__ __forceinline__ BlockSums measure_strip(const Access& src, const DualBuffer& buffer, const BlockPlace& place,
                                                    std::uint32_t first, std::int64_t origin, std::uint32_t present) {
@@ -220,8 +221,8 @@ __device__ __forceinline__ BlockSums measure_strip(const Access& src, const Dual
   return columns[0];
 }
 
-/// A lane takes a channel, a warp the blocks of 32 channels in turns with the other warps, a thread block all blocks of
-/// 32 channels of one sample.
+/// Measures maps whose channels lie last. A lane measures one channel, a warp the blocks of 32 channels in turn with
+/// the other warps, and a thread block all blocks of 32 channels of one sample.
 template <DType Type, class Access>
 __global__ void __launch_bounds__(kMeasureThreads)
     dual_measure_channels_kernel(const __grid_constant__ Access src, const __grid_constant__ DualBuffer dst, int bits,
@@ -238,7 +239,7 @@ __global__ void __launch_bounds__(kMeasureThreads)
     for (std::uint32_t block = threadIdx.x / kWarp; block < dst.blocks; block += blockDim.x / kWarp) {
       const BlockPlace place(dst, block);
       BlockSums sums = measure_strip<Type>(src, dst, place, 0, origin, present);
-      // Wider blocks have more strips, and join them like columns.
+      // Wider blocks have several strips, which are joined like columns.
       if (dst.shift > 3) sums.join(measure_strip<Type>(src, dst, place, kStrip, origin, present));
       if (dst.shift > 4) {
         BlockSums right = measure_strip<Type>(src, dst, place, 2 * kStrip, origin, present);

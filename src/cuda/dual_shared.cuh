@@ -1,6 +1,6 @@
-// `dual` through shared memory: for maps of any width that lie one behind the other and are small enough. They are read
-// once, in the order of memory. A lane then measures a block, and puts steps in the place of its elements; codes are
-// made of these in the order of memory again.
+// Encodes `dual` through shared memory: for maps of any width that lie one behind the other and are small enough.
+// Elements are read once, in memory order. A lane then measures a block and replaces its elements by steps, from which
+// codes are made in memory order again.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace actzip::cuda {
 
-/// How the shared memory of a thread block is divided. Depth 1, blocks of 8 x 8.
+/// How the shared memory of a thread block is divided. Maps have a depth of 1 and blocks of 8 x 8.
 struct SharedMaps {
-  std::uint32_t maps;  ///< of a thread block; they begin at a multiple of eight elements
+  std::uint32_t maps;  ///< per thread block; they begin at a multiple of eight elements
   Divisor by_maps;
-  std::uint32_t averages_at;  ///< bytes; a chunk behind the elements, where rows of 16-bit ones are read too far
+  std::uint32_t averages_at;  ///< bytes; one chunk behind the elements, since 16-bit rows are read too far
   std::uint32_t ranges_at;    ///< bytes
   std::uint32_t bytes;
 
@@ -26,7 +26,7 @@ struct SharedMaps {
         bytes(ranges_at + this->maps * static_cast<std::uint32_t>(sizeof(SharedRange))) {}
 };
 
-/// The elements of `count` from number `first` on, as they lie in memory.
+/// Loads `count` elements from number `first` on, in memory order.
 template <DType Type>
 __device__ __forceinline__ void load_shared(const DenseAccess<Storage<Type>>& src, std::int64_t first,
                                             std::uint32_t count, Chunk<Storage<Type>>* chunks) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void load_shared(const DenseAccess<Storage<Type>>& sr
   }
 }
 
-/// The codes of `count` elements from number `first` on, in the place of which steps lie.
+/// Writes the codes of `count` elements from number `first` on, from the steps that have replaced them.
 template <DType Type, int Bits>
 __device__ __forceinline__ void encode_shared(const Chunk<Storage<Type>>* chunks, const DualBuffer& dst, int bits,
                                               math::HashKey key, std::int64_t first, std::uint32_t count) {
@@ -64,19 +64,19 @@ __device__ __forceinline__ void encode_shared(const Chunk<Storage<Type>>* chunks
   }
 }
 
-/// Neighbours that are read at once: 16 bytes of the widest type.
+/// Most neighbours that are read at once: 16 bytes of the widest type.
 inline constexpr int kMostSharedRun = 4;
 
-/// A block in shared memory. `Run` divides the width, so that as many neighbours are read at once.
+/// A block in shared memory. `Run` divides the width; that many neighbours are read at once.
 template <DType Type, int Run>
 class SharedBlock {
  public:
   using Elements = Chunk<Storage<Type>>;
-  /// Whether rows stay in registers between measuring and coding. 32-bit ones would leave room for half as many
-  /// threads, which costs more than to read them again.
+  /// Whether rows stay in registers between measuring and coding. With 32-bit rows only half as many threads would fit,
+  /// which costs more than reading the rows again.
   static constexpr bool kStays = sizeof(Storage<Type>) == 2;
 
-  /// `map` is the first element of its map.
+  /// `map` is the number of the map's first element.
   __device__ SharedBlock(const DualBuffer& buffer, const BlockPlace& place, Storage<Type>* elements, std::uint32_t map)
       : elements_(elements),
         first_(map + place.row * buffer.width + place.column),
@@ -88,14 +88,14 @@ class SharedBlock {
     for_each_row<kStays>(rows_, [&](std::uint32_t r) { rows[r] = load_row(first_ + r * width_); });
   }
 
-  /// Of what load() gave, if rows stay.
+  /// Sum and extremes of the rows, which are those of load() if rows stay in registers.
   [[nodiscard]] __device__ BlockSums measure(const Elements (&rows)[kEdge]) const {
     return measure_block<Type, kStays>(rows_, columns_, [&](std::uint32_t r) { return row(rows, r); });
   }
 
   [[nodiscard]] __device__ float count() const { return static_cast<float>(rows_ * columns_); }
 
-  /// Puts steps in the place of the elements.
+  /// Replaces the elements by steps.
   __device__ void quantize(Elements (&rows)[kEdge], float average, const SharedRange& range) const {
     math::AffineGroup group{.min = range.min, .inverse = range.inverse};
     const bool is_void = math::is_nan(range.min);
@@ -120,8 +120,8 @@ class SharedBlock {
     return load_row(first_ + r * width_);
   }
 
-  /// Columns that do not exist become the first ones; or, where nobody writes meanwhile, what lies behind, which is
-  /// faster.
+  /// Loads a row. Columns that do not exist repeat the first ones; or they are whatever lies behind, which is faster
+  /// but only allowed where no other thread writes meanwhile.
   [[nodiscard]] __device__ Elements load_row(std::uint32_t first) const {
     Elements row;
     if constexpr (kBytes == 2) {
@@ -141,7 +141,7 @@ class SharedBlock {
     return row;
   }
 
-  /// The lower bits of steps, as many as an element has.
+  /// Stores the lower bits of steps, as many as an element has.
   __device__ void store_steps(std::uint32_t first, const std::uint32_t (&steps)[kChunk]) const {
     if constexpr (kBytes == 2) {
 #pragma unroll
@@ -157,7 +157,7 @@ class SharedBlock {
         } else {
           row.w[k] = __byte_perm(steps[2 * k], steps[2 * k + 1], 0x5410);
         }
-        // Needed here, though nothing is done with it: all of it would become branches otherwise, one for each store.
+        // Forces the value to exist here. Otherwise the compiler turns all of this into branches, one for each store.
         asm volatile("" ::"r"(row.w[k]));
       }
 #pragma unroll
@@ -194,8 +194,8 @@ __global__ void __launch_bounds__(kThreads, 8)
   const auto own = static_cast<std::uint32_t>(min(std::int64_t{shared.maps}, dst.layout.samples - first_map));
   const std::uint32_t count = own * dst.positions;
   using Block = SharedBlock<Type, Run>;
-  /// body(map, number among the averages, block) for this thread's block of that round, if it has one. Maps vary
-  /// fastest: the lanes of a warp have blocks of one size then, in maps that lie in different banks.
+  /// Calls body(map, number among the averages, block) for this thread's block of the round, if it has one. Maps vary
+  /// fastest, so that the lanes of a warp have blocks of one size, in maps that lie in different banks.
   const auto with_block = [&](std::uint32_t round, auto body) {
     const std::uint32_t task = round * kThreads + threadIdx.x;
     const std::uint32_t block = shared.by_maps(task);
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, 8)
     store_average(dst, first_map * dst.blocks + i, averages[i]);
   }
   __syncthreads();
-  // Backwards, because the rows of the last round are still there.
+  // Backwards, because the rows of the last round are still in registers.
   for (std::uint32_t round = rounds; round-- > 0;) {
     if (Block::kStays && round + 1 < rounds) {
       __syncthreads();

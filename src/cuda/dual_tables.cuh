@@ -1,5 +1,5 @@
-// Decoding `dual` of 2 bits without dither: a block holds at most four different elements. They are computed once, and
-// codes pick them.
+// Decodes `dual` with 2 bits and without dither by tables: a block has at most four different elements, which are
+// computed once and selected by the codes.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace actzip::cuda {
 
-/// The elements that the codes of one block stand for.
+/// The element for each code of one block.
 template <DType Type>
 class CodeTable {
  public:
   CodeTable() = default;
   __device__ CodeTable(float average, Stats stats) {
     float values[kCodes];
-    float sum = 0.0F;  // of which a NaN is not lost
+    float sum = 0.0F;  // NaN if any value is
 #pragma unroll
     for (std::uint32_t code = 0; code < kCodes; ++code) {
       values[code] = math::affine_dequantize<false>(code, stats.first, stats.second, 0U) + average;
@@ -31,7 +31,7 @@ class CodeTable {
     }
   }
 
-  /// Two elements of 16 bits; `selector` is what code_selectors() gives for their codes.
+  /// Two elements of 16 bits. `selector` is what code_selectors() returns for their codes.
   [[nodiscard]] __device__ std::uint32_t pair(std::uint32_t selector) const {
     std::uint32_t result;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(words_[0]), "r"(words_[1]), "r"(selector));
@@ -44,44 +44,44 @@ class CodeTable {
   static constexpr int kCodes = 4;
   [[nodiscard]] __device__ Storage<Type>* elements() { return reinterpret_cast<Storage<Type>*>(words_); }
 
-  // Aligned as a whole, so that it is read by one instruction.
+  // Aligned as a whole, so that one instruction reads it.
   alignas(kCodes * sizeof(Storage<Type>)) std::uint32_t words_[kCodes * sizeof(Storage<Type>) / 4];
 };
 
-/// Codes, one in each byte, as numbers of the two bytes that make their element in a table: a byte permute takes two of
-/// them.
+/// Turns codes, one in each byte, into the numbers of the two bytes of their element in a table. A byte permute takes
+/// two codes.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t code_selectors(std::uint32_t codes) {
   return codes * 0x22U + 0x10101010U;
 }
 
-/// Four neighbouring codes, one in each byte.
+/// Spreads four neighbouring codes to one per byte.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t code_bytes(std::uint32_t packed) {
   const std::uint32_t pairs = packed * 0x1001U & 0x000f000fU;
   return pairs * 0x41U & 0x03030303U;
 }
 
-/// Elements that a thread block decodes.
+/// Number of elements that a thread block decodes.
 inline constexpr int kTableTile = kThreads * kChunk * 2 * kChunksPerLane;
 
-/// The most tables that a thread block needs: those of all lines of blocks that its elements touch, and for kStacked
-/// one that is read, if not used, behind them.
+/// The most tables that a thread block needs: those of all lines of blocks that its elements touch, and one behind
+/// them, which kStacked reads even if it does not use it.
 inline std::int64_t most_tables(const format::DualLayout& layout) {
   const std::int64_t maps = kTableTile / layout.positions + 2;
   const std::int64_t rows = kTableTile / layout.width + 2;
   return std::min(maps * layout.blocks, ((rows >> layout.shift) + maps + 1) * layout.block_columns) + 1;
 }
 
-/// In the place of a run: blocks lie one behind the other, and a chunk touches two of them at most.
+/// Stands for a run: blocks lie one behind the other, and a chunk touches at most two of them.
 inline constexpr int kStacked = 0;
 
-/// Whether blocks are stacked, and rows are nothing that one could go by faster.
+/// Whether blocks are stacked and runs along rows would not be faster.
 inline bool is_stacked(const format::DualLayout& layout) {
   const std::int64_t last_rows = layout.height - ((layout.block_rows - 1) << layout.shift);
   return layout.block_columns == 1 && layout.width % 2 != 0 && last_rows * layout.width >= kChunk - 1;
 }
 
-/// Maps one behind the other, of a depth of 1. Runs of `Run` elements lie in one block: the width is a multiple of it,
-/// or Run is kStacked. Tables lie in shared memory.
+/// Decodes maps that lie one behind the other, with a depth of 1. Runs of `Run` elements lie in one block: the width is
+/// a multiple of `Run`, or Run is kStacked. Tables lie in shared memory.
 template <DType Type, int Run>
 class TableDecoder {
  public:
@@ -94,7 +94,7 @@ class TableDecoder {
     first_table_ = line_of(first_);
   }
 
-  /// Makes the tables of `count` elements; all threads call it.
+  /// Computes the tables for `count` elements. All threads call it.
   __device__ void prepare(std::uint32_t count) const {
     const auto* const stats = reinterpret_cast<const std::uint32_t*>(src_.stats) + map_;
     const std::uint16_t* const averages = src_.averages + map_ * src_.blocks;
@@ -106,7 +106,7 @@ class TableDecoder {
     __syncthreads();
   }
 
-  /// The chunk that begins `offset` elements behind the first.
+  /// Decodes the chunk that begins `offset` elements behind the first one.
   [[nodiscard]] __device__ Elements chunk(std::uint32_t offset, std::uint32_t packed) const {
     std::uint32_t map = src_.by_positions(first_ + offset);
     const std::uint32_t position = first_ + offset - map * src_.positions;
@@ -134,7 +134,7 @@ class TableDecoder {
   }
 
  private:
-  /// The first block of the line of blocks in which an element lies.
+  /// The first block of the line of blocks that contains an element.
   [[nodiscard]] __device__ std::uint32_t line_of(std::uint32_t element) const {
     const std::uint32_t map = src_.by_positions(element);
     const std::uint32_t line = src_.by_width(element - map * src_.positions);
@@ -144,7 +144,7 @@ class TableDecoder {
     return map * src_.blocks + (line >> src_.shift) * src_.block_columns + (column >> src_.shift) - first_table_;
   }
 
-  /// Elements i to i + Run - 1 of a chunk.
+  /// Selects elements i to i + Run - 1 of a chunk.
   __device__ static void pick(const CodeTable<Type>& table, int i, std::uint32_t packed,
                               const std::uint32_t (&selectors)[2], Elements& result) {
     if constexpr (Type == DType::f32) {
@@ -159,7 +159,7 @@ class TableDecoder {
     }
   }
 
-  /// A chunk of which `left` elements belong to the first of two tables, and the others to the second.
+  /// Selects a chunk of which `left` elements belong to the first of two tables and the others to the second.
   [[nodiscard]] __device__ static Elements pick_of_two(const CodeTable<Type>* tables, std::uint32_t left,
                                                        std::uint32_t packed, const std::uint32_t (&selectors)[2]) {
     Elements result;
@@ -182,8 +182,8 @@ class TableDecoder {
   const DualBuffer& src_;
   CodeTable<Type>* tables_;
   std::int64_t map_;           ///< of the first element
-  std::uint32_t first_;        ///< the first element, counted from that map on
-  std::uint32_t first_table_;  ///< the block of the first table, likewise
+  std::uint32_t first_;        ///< the first element, counted from that map's first
+  std::uint32_t first_table_;  ///< the block of the first table, counted likewise
 };
 
 template <DType Type, int Run>
@@ -219,14 +219,14 @@ __global__ void __launch_bounds__(kThreads, 8)
   }
 }
 
-/// Rows of a block that a lane decodes where channels lie last.
+/// Number of rows of a block that a lane decodes if channels lie last.
 inline constexpr std::uint32_t kStripRows = 2;
 
-/// How lanes share what channels-last maps hold: a lane has eight channels of kStripRows rows of a block. Lanes that
-/// are neighbours have neighbouring channels, then blocks of the same rows.
+/// How channels-last maps are distributed over lanes. A lane has eight channels of kStripRows rows of a block.
+/// Neighbouring lanes have neighbouring channels, then neighbouring blocks of the same rows.
 struct ChannelStrips {
-  std::uint32_t chunks;  ///< of a position
-  std::uint32_t strips;  ///< of a map, along its rows
+  std::uint32_t chunks;  ///< per position
+  std::uint32_t strips;  ///< per map, along its rows
   std::int64_t lanes;
   Divisor by_chunks, by_strips;
 
@@ -238,8 +238,8 @@ struct ChannelStrips {
         by_strips(strips) {}
 };
 
-/// Elements of 16 bits, whole samples in blocks of 8 x 8, channels last and a multiple of eight, up to 2^31 - 1 lanes.
-/// Two positions at a time: a byte permute then picks two elements of one channel.
+/// Decodes elements of 16 bits: whole samples in blocks of 8 x 8, with channels last and a multiple of eight, up to
+/// 2^31 - 1 lanes. It decodes two positions at a time, so that a byte permute selects two elements of one channel.
 template <DType Type>
 __global__ void __launch_bounds__(kThreads, 8)
     dual_decode_strips_kernel(const __grid_constant__ DualBuffer src,
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(kThreads, 8)
     for (std::uint32_t c = 0; c < 8; c += 2) {
       if (c >= columns) break;
       const std::uint32_t both = __byte_perm(packed[c], packed[c + 1], 0x5140);
-      std::uint32_t channels[kChunk];  // each at both positions
+      std::uint32_t channels[kChunk];  // each one at both positions
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const std::uint32_t selectors = code_selectors(both >> (2 * k) & 0x03030303U);

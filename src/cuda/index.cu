@@ -9,7 +9,7 @@
 namespace actzip::cuda {
 namespace {
 
-/// Eight codes of `Bits` bits as 32-bit words, or the lower bytes of one.
+/// Eight codes of `Bits` bits as 32-bit words, or as the lower bytes of one word.
 template <int Bits>
 struct PackedCodes {
   static constexpr int kWords = Bits < 4 ? 1 : Bits / 4;

@@ -1,4 +1,4 @@
-// Launching: the shape of every grid, the seed as a kernel sees it, and the one place where a launch is checked.
+// Launching kernels: the shape of grids, the seed as a kernel argument, and the one place where launches are checked.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,24 +16,24 @@ namespace actzip::cuda {
 
 inline constexpr int kThreads = 128;
 inline constexpr int kWarp = 32;
-inline constexpr int kChunk = 8;                               ///< neighbouring elements that one lane holds
+inline constexpr int kChunk = 8;                               ///< neighbouring elements held by one lane
 inline constexpr int kChunksPerLane = 4;                       ///< chunks a lane holds at once: enough loads in flight
 inline constexpr int kTile = kWarp * kChunk * kChunksPerLane;  ///< padded elements that one warp works on: 1,024
 
-/// Tiles that the groups fill.
+/// Number of tiles that the groups fill.
 [[nodiscard]] ACTZIP_HD std::int64_t tile_count(const format::Geometry& geometry) {
   return format::ceil_div(geometry.groups() * geometry.group, kTile);
 }
 
-/// body(tile, lane) with the tile of this warp, if there is one. A warp takes one tile and ends: kernels that loop over
-/// tiles keep fewer loads in flight, and those limited by memory ran slower.
+/// Calls body(tile, lane) with the tile of this warp, if there is one. A warp processes one tile and ends: kernels that
+/// loop over tiles keep fewer loads in flight, and those limited by memory ran slower.
 template <class Body>
 __device__ __forceinline__ void on_tile(std::int64_t tiles, Body body) {
   const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (tile < tiles) body(tile, static_cast<int>(threadIdx.x % kWarp));
 }
 
-/// The seed as a kernel argument: its key if the host knows it, else where it lies.
+/// The seed as a kernel argument: its key if the host knows the seed, otherwise its address.
 class KernelSeed {
  public:
   explicit KernelSeed(Seed seed) : key_(math::hash_key(seed.value())), address_(seed.address()) {}
@@ -45,7 +45,7 @@ class KernelSeed {
   const std::uint64_t* address_;
 };
 
-/// The bytes between the end of each section and the next: written as zeros by the first warp of the grid.
+/// The bytes between the end of each section and the next one. The first warp of the grid writes zeros there.
 struct Padding {
   static constexpr int kSections = 5;
   std::byte* buffer;
@@ -67,7 +67,8 @@ struct Padding {
   }
 };
 
-/// Throws what a refused launch means: a machine that cannot run kernels, or anything else.
+/// Throws the Error for a refused launch: backend_unavailable if this machine cannot run the kernels, otherwise
+/// cuda_failure.
 [[noreturn]] inline void refuse(cudaError_t status) {
   const bool absent = status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
                       status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDevice;
@@ -89,14 +90,14 @@ void launch_grid_shared(void (*kernel)(Parameters...), dim3 blocks, dim3 threads
   if (status != cudaSuccess) refuse(status);
 }
 
-/// The same without.
+/// The same without dynamic shared memory.
 template <class... Parameters, class... Arguments>
 void launch_grid(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, const Stream& stream,
                  Arguments&&... arguments) {
   launch_grid_shared(kernel, blocks, threads, 0, stream, std::forward<Arguments>(arguments)...);
 }
 
-/// The same in one dimension.
+/// The same with a grid and blocks of one dimension.
 template <class... Parameters, class... Arguments>
 void launch_blocks(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
                    Arguments&&... arguments) {
@@ -104,15 +105,16 @@ void launch_blocks(void (*kernel)(Parameters...), std::int64_t blocks, int threa
               std::forward<Arguments>(arguments)...);
 }
 
-/// Dynamic shared memory that every device from sm_80 on has, beside a little of a kernel's own.
+/// Dynamic shared memory that every device from sm_80 on has, besides a little static shared memory of the kernel.
 inline constexpr std::size_t kMostSharedBytes = 98304;
 
-/// On `blocks` in one dimension, with dynamic shared memory up to kMostSharedBytes. A kernel that needs more than it
-/// has unasked is always allowed the most, so that threads that launch it do not take it from each other.
+/// Launches on `blocks` in one dimension, with dynamic shared memory up to kMostSharedBytes. If a launch needs more
+/// than the default limit, the kernel's limit is always set to the maximum, so that concurrent launches with different
+/// needs do not lower it for each other.
 template <class... Parameters, class... Arguments>
 void launch_shared(void (*kernel)(Parameters...), std::int64_t blocks, dim3 threads, std::size_t shared_bytes,
                    const Stream& stream, Arguments&&... arguments) {
-  constexpr std::size_t kUnasked = 40960;  // 48 KiB less what kernels have beside it
+  constexpr std::size_t kUnasked = 40960;  // 48 KiB less the static shared memory of kernels
   if (shared_bytes > kUnasked) {
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostSharedBytes));
@@ -122,7 +124,7 @@ void launch_shared(void (*kernel)(Parameters...), std::int64_t blocks, dim3 thre
                      std::forward<Arguments>(arguments)...);
 }
 
-/// `blocks`, if a grid may have so many. Throws Error(invalid_view).
+/// Returns `blocks` if a grid may have that many. Otherwise throws Error(invalid_view).
 inline std::int64_t checked_blocks(std::int64_t blocks) {
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
   if (blocks <= kMostBlocks) return blocks;

@@ -1,4 +1,4 @@
-// The levels of `rotated` by their codes.
+// Looks up the levels of `rotated` by their codes.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace actzip::cuda {
 
-/// Eight codes in a register.
+/// A type that holds eight codes.
 template <int Bits>
 using EightCodes =
     std::conditional_t<(Bits == kRunTimeBits ? Rotated::kMostBits : Bits) <= 4, std::uint32_t, std::uint64_t>;
 
-/// Codes as levels with their signs, in f16: a table look-up by byte permutes, four codes at a time.
+/// Turns codes into levels with their signs, in f16: a table look-up by byte permutes, four codes at a time.
 template <int Bits>
 class LevelTable {
  public:
   __device__ LevelTable() {
-    constexpr std::uint32_t kLow[2] = {bytes(0, 0), bytes(4, 0)};  // when it compiles: kernels did compute them
+    constexpr std::uint32_t kLow[2] = {bytes(0, 0), bytes(4, 0)};  // at compile time: otherwise kernels computed them
     constexpr std::uint32_t kHigh[2] = {bytes(0, 8), bytes(4, 8)};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -29,7 +29,7 @@ class LevelTable {
     }
   }
 
-  /// For tables whose width is only known when they run: see below.
+  /// Does nothing: only LevelTable<kRunTimeBits> has a width to choose.
   __device__ void choose(int /*bits*/) {}
 
   __device__ void expand(EightCodes<Bits> packed, std::uint32_t (&words)[4]) const {
@@ -39,7 +39,7 @@ class LevelTable {
       const std::uint32_t select = nibbles >> (16 * quad);
       if constexpr (Bits < 4) {
         look_up(select, 0U, words + 2 * quad);
-      } else {  // eight entries hold the magnitudes only
+      } else {  // the eight entries hold only magnitudes
         const std::uint32_t signs =
             ((select & 0x8U) << 4) | ((select & 0x80U) << 8) | ((select & 0x800U) << 12) | ((select & 0x8000U) << 16);
         look_up(select & 0x7777U, signs, words + 2 * quad);
@@ -55,28 +55,28 @@ class LevelTable {
   }
 
  private:
-  /// Two pairs of levels: the entries in four nibbles, negated by what is 1 in the highest bits of the bytes of
-  /// `signs`.
+  /// Looks up two pairs of levels, whose entries are four nibbles. They are negated where the highest bit of the byte
+  /// in `signs` is 1.
   __device__ void look_up(std::uint32_t entries, std::uint32_t signs, std::uint32_t* pairs) const {
     const std::uint32_t low = __byte_perm(low_[0], low_[1], entries);
     const std::uint32_t high = __byte_perm(high_[0], high_[1], entries) ^ signs;
     pairs[0] = __byte_perm(low, high, 0x5140);
     pairs[1] = __byte_perm(low, high, 0x7362);
   }
-  /// Bits of table entry `i`: codes in order, or for 4 bits the magnitudes.
+  /// The f16 bits of table entry `i`. Entries are in the order of the codes; for 4 bits they are the magnitudes.
   __device__ static constexpr std::uint32_t entry(int i) {
     constexpr int kCount = math::kLevelCount<Bits>;
     const float level = math::level<Bits>(i % kCount);
     const std::uint32_t bits = math::f32_to_f16(level);
     return Bits < 4 && (i / kCount) % 2 == 1 ? bits | 0x8000U : bits;
   }
-  /// Bytes of four entries, from bit `shift` of each.
+  /// One byte of each of four entries, taken from bit `shift` on.
   __device__ static constexpr std::uint32_t bytes(int first, int shift) {
     std::uint32_t result = 0;
     for (int i = 0; i < 4; ++i) result |= ((entry(first + i) >> shift) & 0xffU) << (8 * i);
     return result;
   }
-  /// Eight codes, one in each nibble: the upper half of 8, then of 4, then of 2 codes moves to where it belongs.
+  /// Spreads eight codes to one per nibble: moves the upper half of 8 codes, then of 4, then of 2.
   __device__ static std::uint32_t spread(std::uint32_t codes) {
     if constexpr (Bits == 4) return codes;
     codes = part<4>(codes, 0x00000001U);
@@ -94,7 +94,7 @@ class LevelTable {
   std::uint32_t high_[2];
 };
 
-/// The table of the width that was chosen last; a lane that has no codes chooses 0.
+/// The table of the width chosen last. A lane without codes chooses 0.
 template <>
 class LevelTable<kRunTimeBits> {
  public:

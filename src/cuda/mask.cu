@@ -1,4 +1,4 @@
-// `mask` on CUDA: a lane turns eight elements into one byte and back.
+// `mask` on CUDA: a lane turns eight elements into one byte, or one byte into eight elements.
 #include <cstdint>
 
 #include "cuda/backend.hpp"
@@ -12,9 +12,9 @@
 namespace actzip::cuda {
 namespace {
 
-/// Bit i: whether byte i is not 0.
+/// Bit i is 1 where byte i is not 0.
 __device__ __forceinline__ std::uint32_t nonzero_bytes(const Chunk<std::uint8_t>& chunk) {
-  // The product moves the lowest bits of four bytes side by side into bits 24 to 27.
+  // The product moves the lowest bits of four bytes to bits 24 to 27.
   constexpr std::uint32_t kGather = 0x01020408U;
   const std::uint32_t low = (__vsetne4(chunk.w[0], 0U) * kGather) >> 24;
   const std::uint32_t high = (__vsetne4(chunk.w[1], 0U) * kGather) >> 24;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-/// Bits of neighbouring elements that may lie in different runs.
+/// The bits of neighbouring elements that may lie in different runs.
 __device__ __noinline__ std::uint32_t segmented_bits(BitPlane src, std::int64_t first, int count) {
   std::uint32_t bits = 0;
   for (int i = 0; i < count; ++i) {
@@ -77,20 +77,20 @@ __device__ __noinline__ std::uint32_t segmented_bits(BitPlane src, std::int64_t 
   return bits;
 }
 
-/// Two elements of the target type.
+/// The two values of a mask, in the target type.
 template <class T>
 struct TwoValues {
   T off;
   T on;
 
-  /// Eight elements by eight bits.
+  /// Eight elements, chosen by eight bits.
   [[nodiscard]] __device__ Chunk<T> chosen(std::uint32_t bits) const {
     Chunk<T> chunk = {};
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) chunk.set(i, (bits & (1U << i)) != 0 ? on : off);
     } else {
-      // Each bit becomes a mask as wide as an element: bits are moved to the elements' lowest bits, then multiplied.
+      // Each bit becomes a mask as wide as an element: it is moved to the element's lowest bit and multiplied.
       constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
       constexpr std::uint32_t kEach = sizeof(T) == 1 ? 0x01010101U : 0x00010001U;
       constexpr std::uint32_t kSpread = sizeof(T) == 1 ? 0x00204081U : 0x00008001U;
@@ -107,8 +107,9 @@ struct TwoValues {
   }
 };
 
-/// A full tile of 4-byte elements. A lane makes four neighbours at a time, so that its stores lie beside those of the
-/// other lanes; it reads 32 bits and hands out pieces, since short reads between long writes are slow.
+/// A full tile of 4-byte elements. A lane stores four neighbours at a time, so that the lanes of a warp store
+/// contiguous memory. It reads 32 bits, and shuffles hand out the pieces, since short reads between long writes are
+/// slow.
 __device__ __forceinline__ void decode_full_tile(const std::byte* bits, const DenseAccess<float>& dst,
                                                  std::int64_t tile, int lane, TwoValues<float> values) {
   constexpr int kRow = kWarp * 4;

@@ -10,7 +10,7 @@
 namespace actzip::cuda {
 namespace {
 
-/// What happens to a chunk on its way.
+/// The operation on a chunk: none.
 template <class T>
 struct Same {
   using From = T;
@@ -18,7 +18,7 @@ struct Same {
   __device__ static Chunk<T> apply(const Chunk<T>& chunk) { return chunk; }
 };
 
-/// IEEE conversion with canonical NaN.
+/// An IEEE conversion with canonical NaN.
 template <DType Source, DType Target>
 struct Convert {
   using From = Storage<Source>;
@@ -55,7 +55,7 @@ template <class Operation>
 void encode_by(const codec::EncodeJob& job) {
   using Bytes = DenseAccess<typename Operation::To>;
   with_access<typename Operation::From>(job.src.data, job.src.order, true, [&](auto access) {
-    // The run's own padding to 4 bytes is not an element either: it is zeroed with the section's.
+    // The bytes that pad the run to 4 bytes are no elements either, so they are zeroed with the section's padding.
     format::Sections exact = job.sections;
     exact.codes_used = job.geometry.elems * static_cast<std::int64_t>(sizeof(typename Operation::To));
     launch(map_kernel<Operation, decltype(access), Bytes>, format::ceil_div(job.geometry.elems, kTile), *job.stream,

@@ -1,4 +1,4 @@
-// `rotated` on CUDA: which kernel for which type, bits and view.
+// `rotated` on CUDA: chooses the kernel for the type, bits and view.
 #include <cstdint>
 
 #include "cuda/backend.hpp"
@@ -9,8 +9,8 @@
 namespace actzip::cuda {
 namespace {
 
-/// body.operator()<Type, Bits, Group>(access). Group is that of the spec for dense views, whose kernels are built for
-/// it; for others it is 0, and they ask the buffer.
+/// Calls body.operator()<Type, Bits, Group>(access). For dense views Group is the spec's group, and kernels are built
+/// for it. For other views it is 0, and kernels read the group from the buffer.
 template <class View, class Job, class Body>
 void with_rotated(const Rotated& spec, const View& view, const Job& job, Body&& body) {
   with_float(view.dtype, [&]<DType Type>() {

@@ -1,4 +1,4 @@
-// What the kernels of `rotated` know of an encoded buffer, and where the parts of a tile lie in it.
+// What the kernels of `rotated` need to know of an encoded buffer, and where the parts of a tile lie in it.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ RotatedBuffer rotated_buffer(const Rotated& spec, const Job& job, const std::byt
           tile_count(geometry),           spec.stats};
 }
 
-/// A lane's elements of one block in spatial layout. In a full tile, one that a dense tensor fills, all of them exist
-/// and the formulas are short.
+/// A lane's elements of one block in spatial layout. In a full tile, which a dense tensor fills, all of them exist and
+/// the formulas are short.
 struct LanePlace {
   std::int64_t g;      ///< its group
   std::int64_t first;  ///< its first element
-  int count;           ///< how many of its eight exist; may be negative
-  int group_count;     ///< how many its group has
+  int count;           ///< how many of its eight elements exist; may be negative
+  int group_count;     ///< number of elements of its group
   std::byte* mask;     ///< its byte of the mask plane, or null
 };
 
@@ -66,15 +66,15 @@ __device__ __forceinline__ LanePlace lane_place(const RotatedBuffer& buffer, int
           byte < buffer.mask_segment_bytes ? buffer.mask + range.segment * buffer.mask_segment_bytes + byte : nullptr};
 }
 
-/// Whether the group that slot belongs to exists.
+/// Whether the group to which the slot belongs exists.
 template <bool Full>
 __device__ __forceinline__ bool slot_exists(const format::Geometry& geometry, std::int64_t tile, int block, int slot) {
   if constexpr (Full) return true;
   return tile * kTile + block * kBlock + slot * kChunk < geometry.groups() * geometry.group;
 }
 
-/// Where a lane's codes of a tile lie, and how many bits they have. Codes of one width lie behind each other, whatever
-/// the segments, since `rotated` keeps those of absent elements too.
+/// Where a lane's codes of a tile lie, and how many bits they have. Codes of one width are contiguous across segments,
+/// since `rotated` also stores codes of absent elements.
 template <int Bits, bool Full>
 class TileCodes {
  public:
@@ -85,7 +85,7 @@ class TileCodes {
   [[nodiscard]] __device__ static constexpr int bits(int /*block*/) { return Bits; }
   [[nodiscard]] __device__ std::byte* at(int block) const { return first_ + block * (kBlock / 8 * Bits); }
 
-  /// body.operator()<Width>() for each width that any lane has. All lanes call it, and the body too.
+  /// Calls body.operator()<Width>() for each width that any lane has. All lanes call this function, and the body too.
   template <class Body>
   __device__ static void for_each_width(Body&& body) {
     body.template operator()<Bits>();
@@ -121,7 +121,7 @@ class TileCodes<kRunTimeBits, true> {
   bool whole_;
 };
 
-/// A tile in which every group may have its own width; 0 where there is no group.
+/// A tile in which every group may have its own width; it is 0 where there is no group.
 template <>
 class TileCodes<kRunTimeBits, false> {
  public:

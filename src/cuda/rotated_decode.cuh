@@ -11,14 +11,14 @@
 
 namespace actzip::cuda {
 
-/// What is kept of one block.
+/// What a buffer stores for a lane's elements of one block.
 template <int Bits>
 struct EncodedChunk {
   EightCodes<Bits> codes;
   Stats stats;
 };
 
-/// D1 H D2 H of the levels of one block, as pairs of f16 numbers in spatial layout.
+/// Computes D1 H D2 H of the levels of one block, as pairs of f16 numbers in spatial layout.
 template <int Bits>
 __device__ __forceinline__ void rotate_back(EightCodes<Bits> codes, int block, const LevelTable<Bits>& table,
                                             const Rotation<HalfHadamard>& rotation, std::uint32_t (&pairs)[4]) {
@@ -31,8 +31,8 @@ __device__ __forceinline__ void rotate_back(EightCodes<Bits> codes, int block, c
   for (int k = 0; k < 4; ++k) pairs[k] = flip_pair(pairs[k], rotation.first.of_pair(block, k));
 }
 
-/// Eight elements of one block, decoded into registers in spatial layout, if their group is not NaN. All lanes take
-/// part.
+/// Decodes eight elements of one block into registers, in spatial layout. The result is undefined if their group is
+/// NaN. All lanes take part.
 template <DType Type, int Bits>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rotated_decode_chunk(
     const EncodedChunk<Bits>& in, int block, const LevelTable<Bits>& table, const Rotation<HalfHadamard>& rotation) {

@@ -13,7 +13,8 @@
 
 namespace actzip::cuda {
 
-/// A group's mean as the residuals need it: for 16-bit elements, whose means are bf16 numbers, a pair of it.
+/// A group's mean in the form that residual() needs. Means of 16-bit elements are bf16 numbers; they are kept as a pair
+/// of equal ones.
 template <DType Type>
 class Mean {
  public:
@@ -31,8 +32,8 @@ class Mean {
   std::uint32_t word_;
 };
 
-/// Elements less their mean, with their signs. Absent elements are 0. For 16-bit types both numbers are terms as they
-/// are, so that nothing is rounded.
+/// The elements minus their mean, with their signs. Absent elements are 0. For 16-bit types element and mean are the
+/// two terms themselves, so that nothing is rounded.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Terms residual(const Chunk<Storage<Type>>& chunk, Mean<Type> mean, int count,
                                                         const TileSigns& signs, int block) {
@@ -54,7 +55,7 @@ template <DType Type>
       terms.w[1][k] = flip_pair(terms.w[1][k], signs.of_pair(block, k));
     }
   }
-  if (count < kChunk) {  // a constant of 8 in tiles that are full
+  if (count < kChunk) {  // never in full tiles, where count is the constant 8
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const std::uint32_t present = (2 * k < count ? 0xffffU : 0U) | (2 * k + 1 < count ? 0xffff0000U : 0U);
@@ -65,13 +66,13 @@ template <DType Type>
   return terms;
 }
 
-/// What quantize_pairs() multiplies levels by. With 2 and 3 bits it is such that the products, which are f16 numbers,
-/// have the number of the level in their bits: from bit 14 - kNumberShift downwards.
+/// The factor that quantize_pairs() applies to levels. With 2 and 3 bits it is chosen such that the products, which are
+/// f16 numbers, contain the number of the level in their bits: from bit 14 - kNumberShift downwards.
 template <int Bits>
 inline constexpr float kLevelUnit = Bits == 2   ? 2.0F
                                     : Bits == 3 ? 0.625F
                                                 : 1.0F;
-/// The same where the width is only known when it runs.
+/// The same if the width is known only at run time.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ float level_unit_of(int own) {
   if constexpr (Bits != kRunTimeBits) return kLevelUnit<Bits>;
@@ -86,7 +87,8 @@ template <int Bits>
   return math::level<Bits>(i) * kLevelUnit<Bits>;
 }
 
-/// Whether level `i` is exact in f16, can be told by its bits, and leads to the next by one addition.
+/// Whether level `i` and those above it are exact in f16, contain their number in their bits, and lead to the next
+/// level by one addition.
 template <int Bits>
 [[nodiscard]] ACTZIP_HD constexpr bool is_readable(int i) {
   const std::uint32_t bits = math::f32_to_f16(unit_level<Bits>(i));
@@ -98,9 +100,9 @@ template <int Bits>
   return exact && numbered && leads && is_readable<Bits>(i + 1);
 }
 
-/// The levels of a pair of coefficients with root mean square 1, times kLevelUnit, for 1 to 3 bits. Products and sums
-/// alone, because comparisons and logic are what the other steps are made of: a number above a cut, however little, is
-/// far above 1 after the first product, which stops there.
+/// The levels of a pair of coefficients with root mean square 1, times kLevelUnit, for 1 to 3 bits. Uses only products
+/// and sums, because the other steps consist of comparisons and logic. The first product is so steep that a magnitude
+/// just above a cut exceeds 1, where it saturates.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ __half2 readable_levels(__half2 magnitude) {
   static_assert(is_readable<Bits>(0));
@@ -115,14 +117,14 @@ template <int Bits>
   return levels;
 }
 
-/// Which level a magnitude has with 4 bits: a parabola of it is near 1, 2 and so on at the cuts, and its whole part is
-/// the number. Three operations instead of two for each of seven cuts.
+/// The number of a magnitude's level with 4 bits. A parabola of the magnitude is close to 1, 2 and so on at the cuts,
+/// and its integer part is the number. That takes three operations, instead of two for each of seven cuts.
 struct LevelNumber {
   static constexpr float kSlope = 0.375F;
   static constexpr float kStart = -0.0132F;
   static constexpr float kRise = 11.65F;
   static constexpr float kBend = -4.243F;
-  static constexpr float kBase = 64.0F;  ///< f16 numbers there count sixteenths: the number is in bits 4 to 6
+  static constexpr float kBase = 64.0F;  ///< f16 numbers there count sixteenths: bits 4 to 6 are the number
 
   [[nodiscard]] __device__ static std::uint32_t of_pair(__half2 magnitude) {
     const __half2 x = __hfma2_sat(magnitude, __float2half2_rn(kSlope), __float2half2_rn(kStart));
@@ -131,13 +133,13 @@ struct LevelNumber {
   }
 
   [[nodiscard]] static constexpr float rounded(float x) { return math::f16_to_f32(math::f32_to_f16(x)); }
-  /// The same for one magnitude, when it compiles.
+  /// The same for one magnitude, at compile time.
   [[nodiscard]] static constexpr int of(float magnitude) {
     const float line = magnitude * rounded(kSlope) + rounded(kStart);
     const float x = rounded(line < 0.0F ? 0.0F : line > 1.0F ? 1.0F : line);
     return static_cast<int>(rounded(x * rounded(x * rounded(kBend) + rounded(kRise)) + kBase) - kBase);
   }
-  /// Whether numbers are right from cut `i` on, but for half of what the format allows around each.
+  /// Whether numbers are right from cut `i` on, except within half the distance from a cut that the format allows.
   [[nodiscard]] static constexpr bool fits(int i) {
     if (i == math::kLevelCount<4> - 1) return of(0.0F) == 0 && of(65504.0F) == i;
     const float cut = math::level_cut<4>(i);
@@ -147,8 +149,9 @@ struct LevelNumber {
 };
 static_assert(LevelNumber::fits(0));
 
-/// Codes of 1 or 2 bits of eight coefficients. The four words of pairs have them in the highest bits of each half, with
-/// nothing below: shifted over each other they leave two runs, of even and odd coefficients, which one product joins.
+/// The codes of eight coefficients with 1 or 2 bits. The four words of pairs have them in the highest bits of each
+/// half, with zeros below. Shifted and added, they leave two runs, of even and of odd coefficients, which one product
+/// joins.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_few(const std::uint32_t (&y)[4], __half2& product) {
   constexpr std::uint32_t kHighest = 0x00010001U * (0xffffU & ~(0xffffU >> Bits));
@@ -158,13 +161,13 @@ template <int Bits>
     const __half2 magnitude = __habs2(as_packed<__half2>(y[k]));
     const __half2 levels = readable_levels<Bits>(magnitude);
     product = __hfma2(magnitude, levels, product);
-    // Where the highest bit of a magnitude is 1, it is above 2, and that of its level is 1, too.
+    // If the highest bit of a magnitude is 1, the magnitude is at least 2, so the highest bit of its level is 1, too.
     runs = join_bits(y[k], as_word(levels), kHighest) + (runs >> 2 * Bits);
   }
   return __umulhi(runs, (1U << (16 + 7 * Bits)) + (1U << 8 * Bits));
 }
 
-/// Codes of 3 bits: signs, and numbers that are read off the levels.
+/// The codes with 3 bits: the signs, and the numbers that are read from the bits of the levels.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_three(const std::uint32_t (&y)[4], __half2& product) {
   std::uint32_t bytes[2];
 #pragma unroll
@@ -183,7 +186,7 @@ template <int Bits>
   return static_cast<std::uint32_t>(pack_bytes<3, 5>(bytes[0], bytes[1]));
 }
 
-/// Codes of 4 bits: signs and numbers; levels are looked up by them.
+/// The codes with 4 bits: signs and numbers, by which the levels are then looked up.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t quantize_four(const std::uint32_t (&y)[4], __half2& product) {
   __half2 magnitudes[4];
   std::uint32_t numbers[4];
@@ -208,8 +211,8 @@ template <int Bits>
   return codes;
 }
 
-/// Codes of eight coefficients of a group with root mean square 1, two at a time; what stands above their 8 * Bits bits
-/// is undefined. `product` becomes two parts of the sum of |y| * level * kLevelUnit.
+/// The codes of eight coefficients of a group with root mean square 1, computed two at a time. Only the lowest 8 * Bits
+/// bits are defined. `product` becomes two partial sums of |y| * level * kLevelUnit.
 template <int Bits>
 [[nodiscard]] __device__ __forceinline__ EightCodes<Bits> quantize_pairs(const std::uint32_t (&y)[4],
                                                                          __half2& product) {
@@ -219,8 +222,8 @@ template <int Bits>
   if constexpr (Bits == 4) return quantize_four(y, product);
 }
 
-/// Turns the numbers of one block into codes. After the first product the numbers of a group are brought to a common
-/// size, so that f16 holds them; coefficients come out with a root mean square of 1, and cuts are constants.
+/// Turns the numbers of one block into codes. After the first product, the numbers of a group are scaled to a common
+/// size, so that f16 suffices; the coefficients then have a root mean square of 1, and the cuts are constants.
 template <DType Type>
 class TileEncoder {
  public:
@@ -229,7 +232,7 @@ class TileEncoder {
 
   [[nodiscard]] __device__ const TileSigns& signs() const { return rotation_.first; }
 
-  /// The sums of the blocks' groups.
+  /// The sum of this lane's group in each block.
   __device__ void sums(const Chunk<Storage<Type>> (&chunks)[kBlocks], float (&out)[kBlocks]) const {
     if constexpr (Type == DType::f32) {
       float own[kBlocks] = {};
@@ -247,13 +250,15 @@ class TileEncoder {
     }
   }
 
-  /// The first product: numbers in coefficient layout whose squares add up to those of the coefficients.
+  /// The first product: numbers in coefficient layout whose squares add up to those of the final coefficients.
   __device__ void start(const Terms& in, float (&y)[kChunk]) const { rotation_.hadamard.start(in, y); }
 
-  /// What the numbers are multiplied by: the transforms that are left and start() made them larger by 1 / unit_.
+  /// The factor for the results of start(), which scales the coefficients to a root mean square of 1: start() and the
+  /// remaining transforms enlarge them by 1 / unit_.
   [[nodiscard]] __device__ float unit(float inverse_sigma) const { return inverse_sigma * unit_; }
 
-  /// Codes; `product` becomes two parts of the sum of |y| * level * kLevelUnit, in units of the root mean square.
+  /// Returns the codes. `product` becomes two partial sums of |y| * level * kLevelUnit, in units of the root mean
+  /// square.
   template <int Bits>
   [[nodiscard]] __device__ EightCodes<Bits> finish(const float (&y)[kChunk], float unit, int block,
                                                    __half2& product) const {
@@ -273,7 +278,7 @@ class TileEncoder {
   float unit_;
 };
 
-/// Which of eight elements are not zero, one bit each; what stands above is undefined.
+/// Which of eight elements are not zero, one bit each. Bits above the lowest eight are undefined.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t nonzero_bits(const Chunk<Storage<Type>>& chunk) {
   std::uint32_t bits = 0;
@@ -284,7 +289,7 @@ template <DType Type>
   } else {
     using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {  // masks as wide as the elements: each is read at the place where its bits belong
+    for (int k = 0; k < 4; ++k) {  // masks as wide as the elements, from which the bits needed are selected in place
       const std::uint32_t nonzero = __hneu2_mask(as_packed<Packed>(chunk.w[k]), as_packed<Packed>(0U));
       bits = k == 0 ? nonzero : select_bits(nonzero, bits, 0x00030003U << 2 * k);
     }

@@ -1,5 +1,5 @@
-// The kernels of `rotated`: a warp works on one tile of 1,024 padded elements, see rotated_tile.cuh. What the elements
-// come from and go to is an access (chunk.cuh, or those of src/ops).
+// The kernels of `rotated`: a warp works on one tile of 1,024 padded elements, see rotated_tile.cuh. They read and
+// write elements through an access class (of chunk.cuh or src/ops).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer
   }
 }
 
-/// Writes their mask plane, if there is one.
+/// Writes the mask plane of a tile, if there is one.
 template <DType Type, bool Full>
 __device__ __forceinline__ void store_mask(const RotatedBuffer& dst, int group, std::int64_t tile, int lane,
                                            const Chunk<Storage<Type>> (&chunks)[kBlocks]) {
@@ -46,8 +46,8 @@ __device__ __forceinline__ void store_mask(const RotatedBuffer& dst, int group, 
   }
 }
 
-/// Two groups of 128 share the products of a block, where an infinity or a NaN of one would reach the other through a
-/// product with 0. A group that could lead to one becomes zeros here. Returns whether this lane's group did.
+/// Two groups of 128 share the products of a block, so that an infinity or a NaN of one would reach the other through a
+/// product with 0. A group that could lead to one is set to zeros here. Returns whether this lane's group was.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ bool clear_wild_group(Chunk<Storage<Type>>& chunk, int lane) {
   bool tame = true;
@@ -59,7 +59,7 @@ template <DType Type>
   return true;
 }
 
-/// values[i], which stay in registers.
+/// values[i], without an index, so that they stay in registers.
 template <class T>
 __device__ __forceinline__ T choose(const T (&values)[kBlocks], int i) {
   const T low = i % 2 == 0 ? values[0] : values[1];
@@ -67,7 +67,7 @@ __device__ __forceinline__ T choose(const T (&values)[kBlocks], int i) {
   return i < 2 ? low : high;
 }
 
-/// Bits of the group in block `i` that this lane's elements belong to.
+/// The bits of this lane's group in block `i`.
 template <int Bits, bool Full>
 __device__ __forceinline__ int group_bits(const TileCodes<Bits, Full>& codes, int i) {
   const int bits[kBlocks] = {codes.bits(0), codes.bits(1), codes.bits(2), codes.bits(3)};
@@ -82,7 +82,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const bool bf16_stats = dst.stats == StatsType::bf16;
   Chunk<Storage<Type>> chunks[kBlocks];
   load_tile<Type, Full>(src, dst, group, tile, lane, chunks);
-  const TileEncoder<Type> encoder(key, tile, lane, group);  // signs and factors, while elements are on their way
+  const TileEncoder<Type> encoder(key, tile, lane, group);  // signs and factors, while the elements are being loaded
   store_mask<Type, Full>(dst, group, tile, lane, chunks);
   bool cleared[kBlocks] = {};
   if (group == 128) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const int present = lane_place<Full>(dst, group, tile, b, lane).count;
-    // What is not finite must not reach the other group of a block of two.
+    // A mean that is not finite must not reach the other group of the block.
     const Mean<Type> mean = group == 256 || means[b].finite() ? means[b] : Mean<Type>(0.0F);
     encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), y[b]);
     squares[b] = 0.0F;
@@ -115,8 +115,8 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   const GroupSums<Layout::coefficient> square_sums(lane, group);
   const float square_sum = square_sums.reduce(squares);
   const bool usable = square_sum > 0.0F && square_sum <= kLargest;
-  const float root = group == 256 ? 0x1p4F : 0x1.6a09e6p3F;  // of the number of coefficients
-  // Only where the cuts lie hangs on sigma: the fast reciprocal root will do.
+  const float root = group == 256 ? 0x1p4F : 0x1.6a09e6p3F;  // the square root of the number of coefficients
+  // Sigma only determines where the cuts lie, so a fast reciprocal root is exact enough.
   const float inverse_sigma = usable ? rsqrtf(square_sum) * root : 1.0F;
   const float unit = encoder.unit(inverse_sigma);
   const std::uint32_t usable_groups = __ballot_sync(~0U, usable);
@@ -131,7 +131,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
       packed[b] = encoder.template finish<Width>(y[b], square_sums.of_block(unit, b), b, product);
       if (Full || Bits != kRunTimeBits || codes.bits(b) == Width) products[b] = product;
     }
-    if (usable_groups != ~0U) {  // rare: all other tiles pay one branch for it
+    if (usable_groups != ~0U) {  // rare: other tiles only pay for the branch
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
         if (!groups.flag_of_block<Layout::coefficient>(usable_groups, b)) packed[b] = 0;
@@ -161,7 +161,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
               {representable ? mean.value() + 0.0F : math::float_of(math::kNanF32), scale});
 }
 
-/// A tile that is not full, out of the way of those that are: inlined beside them it would cost them registers.
+/// A tile that is not full. Not inlined: inside the kernel it would cost the code for full tiles registers.
 template <DType Type, int Bits, class Access>
 __device__ __noinline__ void encode_ragged_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
                                                 std::int64_t tile, int lane) {
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : 8) - (Bits
   });
 }
 
-/// Any tile; out of the way like encode_ragged_tile().
+/// Any tile. Not inlined, like encode_ragged_tile().
 template <DType Type, int Bits, class Access>
 __device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
                                                 std::int64_t tile, int lane) {
@@ -214,7 +214,7 @@ __device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const 
   }
 }
 
-/// A tile that a dense tensor fills. One with a group that is NaN is left to the other function.
+/// A full tile. One with an unrepresentable group is left to decode_ragged_tile().
 template <DType Type, int Bits, class Access>
 __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const TileCodes<Bits, true>& codes,
                                                  const Access& dst, int group, math::HashKey key, std::int64_t tile,
@@ -245,7 +245,7 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
   }
 }
 
-/// How many blocks a multiprocessor should hold, which limits registers.
+/// How many thread blocks a multiprocessor should hold; this limits the registers.
 template <DType Type, int Bits, class Access>
 constexpr int decode_blocks() {
   if constexpr (requires { Access::kBlocksOfMultiprocessor; }) return Access::kBlocksOfMultiprocessor;

@@ -1,5 +1,5 @@
-// What encoding and decoding `rotated` share. A warp works on one tile: 1,024 padded elements in its registers, as four
-// *blocks* of 256, eight elements of each in every lane. A block is one group of 256 or two of 128.
+// What encoding and decoding of `rotated` share. A warp works on one tile: 1,024 padded elements in its registers, as
+// four *blocks* of 256, with eight elements of each block in every lane. A block is one group of 256 or two of 128.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,20 +14,20 @@ namespace actzip::cuda {
 inline constexpr int kBlocks = kChunksPerLane;
 inline constexpr int kBlock = kWarp * kChunk;
 
-/// How the 256 numbers of a block lie in a warp: hadamard.cuh.
+/// How the 256 numbers of a block are distributed over a warp: see hadamard.cuh.
 enum class Layout : std::uint8_t { spatial, coefficient };
 
 /// Sums over the groups of a tile. Four sums are reduced together: two exchanges of halves leave one of them in each
-/// lane, then three (or two) more steps complete it, instead of five steps for each.
+/// lane, and three more steps (two for groups of 128) complete it, instead of five steps for each sum.
 template <Layout In>
 class GroupSums {
  public:
   __device__ GroupSums(int lane, int group) : lane_(lane), split_(group == 128 ? kSplit : 0) {}
 
-  /// The block whose sum reduce() leaves in this lane, and 1 for the second group of 128 in it.
+  /// The block whose sum reduce() leaves in this lane; half() is 1 for the second group of 128 in it.
   [[nodiscard]] __device__ int block() const { return (lane_ & 1) | ((lane_ >> 1) & 2); }
   [[nodiscard]] __device__ int half() const { return (lane_ & split_) != 0 ? 1 : 0; }
-  /// Whether this lane speaks for its group: one lane in each does.
+  /// Whether this lane writes the results of its group: one lane of each group does.
   [[nodiscard]] __device__ bool speaks() const { return (lane_ & ~5 & ~split_) == 0; }
 
   [[nodiscard]] __device__ float reduce(const float (&v)[kBlocks]) const {
@@ -44,7 +44,7 @@ class GroupSums {
     return sum;
   }
 
-  /// The same for sums of pairs of f16 numbers, which are added in f16, four at a time.
+  /// The same for pairs of f16 numbers, which are added in f16, four at a time.
   [[nodiscard]] __device__ float reduce(const __half2 (&v)[kBlocks]) const {
     const auto joined = [&](__half2 a, __half2 b) { return __hadd2(__lows2half2(a, b), __highs2half2(a, b)); };
     const __half2 even = joined(v[0], v[2]);
@@ -59,16 +59,16 @@ class GroupSums {
     return (lane_ & 4) != 0 ? __high2float(sum) : __low2float(sum);
   }
 
-  /// The value that belongs to this lane's group in `block`, from the lanes that reduce() left it in.
+  /// The value of this lane's group in `block`, read from a lane in which reduce() left it.
   [[nodiscard]] __device__ float of_block(float value, int block) const {
     return __shfl_sync(~0U, value, source(block, lane_ & split_));
   }
-  /// The value of the same group as reduce() leaves it in another layout.
+  /// The value of the same group, from the lane in which reduce() left it in another layout.
   template <Layout From>
   [[nodiscard]] __device__ float from(float value) const {
     return __shfl_sync(~0U, value, source(block(), half() * GroupSums<From>::kSplit));
   }
-  /// The same as of_block() for a flag, all flags of the tile being bits of a ballot in layout `From`.
+  /// The same as of_block() for a flag, given the flags of the tile as a ballot in layout `From`.
   template <Layout From>
   [[nodiscard]] __device__ bool flag_of_block(std::uint32_t ballot, int block) const {
     return (ballot >> (half() * GroupSums<From>::kSplit) & (1U << source(block, 0))) != 0;
@@ -93,7 +93,7 @@ class TileSigns {
     return TileSigns(own_word(key, tile, lane));
   }
 
-  /// D2, in coefficient layout, where a lane's numbers are spread over two words: index bit 5 chooses the word, and bit
+  /// D2, in coefficient layout, where a lane's numbers are spread over two words: index bit 5 selects the word, and bit
   /// 0 its half.
   __device__ static TileSigns second(math::HashKey key, std::int64_t tile, int lane) {
     const std::uint32_t own = own_word(key.for_second_signs(), tile, lane);
@@ -103,7 +103,7 @@ class TileSigns {
     return TileSigns(__byte_perm(even, odd, (lane & 4) == 0 ? 0x5410U : 0x7632U));
   }
 
-  /// Sign bits of numbers 2k and 2k + 1, at bits 15 and 31 among others.
+  /// The sign bits of numbers 2k and 2k + 1, at bits 15 and 31; the other bits are arbitrary.
   [[nodiscard]] __device__ std::uint32_t of_pair(int block, int k) const { return word_ << (15 - (4 * block + k)); }
 
  private:

@@ -1,4 +1,5 @@
-// Which bits segments get: a sum over those before each, in one block. Some thousand segments take one round.
+// Decides the bits of segments with a prefix sum over all segments, in one block. A few thousand segments take one
+// round.
 #include "cuda/block_sum.cuh"
 #include "cuda/segment_bits.cuh"
 
@@ -6,12 +7,12 @@ namespace actzip::cuda {
 namespace {
 
 constexpr int kPlaceThreads = kSumThreads;
-constexpr int kEach = 8;  ///< neighbouring segments of one thread in one round
+constexpr int kEach = 8;  ///< neighbouring segments per thread and round
 
 __global__ void __launch_bounds__(kPlaceThreads)
     place_segments_kernel(const std::uint8_t* asked, std::uint8_t* bits, std::uint32_t* starts, std::uint32_t* words,
                           const format::SegmentRuns runs) {
-  __shared__ std::int64_t gap[2];  // at most one segment gets less room than it asks for and more than it takes
+  __shared__ std::int64_t gap[2];  // words without codes: at most one segment has room left that fits no further bit
   if (threadIdx.x < 2) gap[threadIdx.x] = 0;
   __syncthreads();
   std::int64_t earlier = 0;

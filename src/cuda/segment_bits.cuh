@@ -11,7 +11,8 @@
 
 namespace actzip::cuda {
 
-/// body.operator()<Width>() on the device: with `Bits` where it is a width, else with `own`, which is 1 to Most.
+/// Calls body.operator()<Width>() on the device: with `Bits` if that is a width, otherwise with `own`, which is 1 to
+/// Most. For any other `own` it calls nothing.
 template <int Bits, int Most, class Body>
 __device__ __forceinline__ void with_width(int own, Body&& body) {
   if constexpr (Bits != kRunTimeBits) {
@@ -23,39 +24,39 @@ __device__ __forceinline__ void with_width(int own, Body&& body) {
   }
 }
 
-/// The codes of one segment, or from a tile on.
+/// The codes of one segment, or those from a tile on.
 struct CodeRun {
   std::byte* codes;
   std::int64_t bytes;
   int bits;
 };
 
-/// A tile's codes.
+/// The codes of a tile.
 struct TileRun {
   CodeRun run;
   bool whole;  ///< the tile lies in one segment
 };
 
-/// Blocks that write zeros where no segment has codes.
+/// Number of blocks that write zeros behind the codes.
 inline constexpr unsigned kZeroBlocks = 1024;
 
-/// Where the codes of segments lie. Empty if all have the bits of the spec.
+/// Where the codes of segments lie. Empty if all segments have the bits of the spec.
 struct SegmentTable {
   const std::uint8_t* bits = nullptr;
   const std::uint32_t* starts = nullptr;
   std::byte* codes = nullptr;
   format::SegmentRuns runs;
-  std::int64_t segment_elems = 0;  ///< with the absent ones of a ragged group
+  std::int64_t segment_elems = 0;  ///< including the absent ones of a ragged group
 
   [[nodiscard]] __device__ CodeRun run(std::int64_t segment) const {
     const format::SegmentRun found = format::stored_run(runs, starts[segment], bits[segment]);
     return {codes + 4 * found.start, 4 * runs.words(found.bits), found.bits};
   }
 
-  /// The codes of the segment that the tile begins in, from there on.
+  /// The codes of the segment in which the tile begins, starting at the tile.
   [[nodiscard]] __device__ TileRun tile_run(std::int64_t tile) const {
     const std::int64_t first = tile * kTile;
-    const bool narrow = ((first | segment_elems) >> 32) == 0;  // a division of 64 bits takes five times as long
+    const bool narrow = ((first | segment_elems) >> 32) == 0;  // a 64-bit division takes five times as long
     const std::int64_t segment =
         narrow ? static_cast<std::uint32_t>(first) / static_cast<std::uint32_t>(segment_elems) : first / segment_elems;
     const std::int64_t inside = first - segment * segment_elems;
@@ -64,8 +65,8 @@ struct SegmentTable {
     return {found, inside + kTile <= segment_elems};
   }
 
-  /// Zeros behind the last segment's codes. The first blocks of the grid do it: most have none to write, and all would
-  /// have to wait for two loads to know it.
+  /// Writes zeros behind the last segment's codes. Only the first blocks of the grid do it: there is mostly nothing to
+  /// write, and finding that out takes two loads.
   __device__ void zero_rest() const {
     if (blockIdx.x >= kZeroBlocks) return;
     const CodeRun last = run(runs.segments - 1);
@@ -85,8 +86,8 @@ SegmentTable segment_table(const Spec& spec, const Job& job, const std::byte* da
           job.geometry.segment_groups * job.geometry.group};
 }
 
-/// Writes the sections of widths and starts from what the job's segments ask for, and zeros between two segments'
-/// codes where there is room that neither has.
+/// Writes the sections of widths and starts from the bits that the job's segments ask for, and zeros between the codes
+/// of two segments where neither uses the room.
 void place_segments(const SegmentTable& table, const codec::EncodeJob& job);
 
 }  // namespace actzip::cuda

@@ -1,4 +1,4 @@
-// Bits for segments: one kernel weighs them, one block shares the bits out.
+// Distributes bits over segments: one kernel computes the weights, one distributes the bits.
 #include "cuda/backend.hpp"
 #include "cuda/block_sum.cuh"
 #include "dispatch.hpp"
@@ -8,14 +8,14 @@ namespace actzip::cuda {
 namespace {
 
 constexpr int kPerLane = static_cast<int>(math::GroupSample::kGroup) / kWarp;
-constexpr int kGroupsAtOnce = 2;  ///< of one warp: loads in flight
+constexpr int kGroupsAtOnce = 2;  ///< per warp, for more loads in flight
 
 __device__ float warp_sum(float value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
   return value;
 }
 
-/// One block for each segment.
+/// Computes the weights, one block for each segment.
 template <DType Type>
 __global__ void __launch_bounds__(kSumThreads)
     weigh_segments_kernel(const typename math::Element<Type>::Storage* data, std::int64_t segment_elems,
@@ -49,13 +49,13 @@ __global__ void __launch_bounds__(kSumThreads)
   if (threadIdx.x == 0) weights[blockIdx.x] = math::segment_weight(all, factor);
 }
 
-/// The weights of a plan, in shared memory, and what all threads of its block do with them together.
+/// The weights of a plan, in shared memory, and the operations that all threads of a block do together on them.
 struct SharedPlan {
   const float* weights;
   int count;
   const math::BitSteps& steps;
 
-  /// The least limit above which there are no more bits to buy than `bits`. Each warp tries another one.
+  /// The least limit such that at most `bits` bits save more than it. Each warp tries another limit.
   [[nodiscard]] __device__ std::uint32_t limit_for(int bits) const {
     __shared__ bool is_enough[kSumWarps];
     static_assert(kSumWarps == kWarp, "each lane reads what one warp found");
@@ -82,7 +82,8 @@ struct SharedPlan {
     return low;
   }
 
-  /// visit(segment, bits) on some thread for each, with `bits` above the least in total.
+  /// Calls visit(segment, bits) for each segment, on one of the threads. `bits` is the total beyond the least bits of
+  /// all segments.
   template <class Visit>
   __device__ void share_out(int bits, Visit visit) const {
     const std::uint32_t limit = limit_for(bits);
@@ -102,7 +103,7 @@ struct SharedPlan {
     }
   }
 
-  /// The error of all segments, each counted by its weight, from what this thread has visited.
+  /// The error of all segments, each weighted by its weight, summed from the segments that each thread has visited.
   struct WeightedError {
     float sum = 0.0F;
     float error = 0.0F;
@@ -119,20 +120,20 @@ struct SharedPlan {
   };
 };
 
-/// The averages between the least and the most, each of which a thread block of its own looks at.
+/// Number of averages between the least and the most bits. A thread block of its own computes the error for each.
 __host__ __device__ int inner_averages(const math::BitSteps& steps) { return max(steps.most - steps.least - 1, 0); }
 
-/// What the error would have been with another average.
+/// Writes the error that a plan with another average would have.
 __device__ void note_error_at(const SharedPlan& plan, int average, int bits, SegmentSummary& summary) {
   const int own_bits = (average - plan.steps.least) * plan.count;
-  if (own_bits == bits) return;  // the first block has it
+  if (own_bits == bits) return;  // the first block writes this one
   SharedPlan::WeightedError weighted;
   plan.share_out(own_bits, [&](int s, int granted) { weighted.take(plan, s, granted); });
   const float error = weighted.all();
   if (threadIdx.x == 0) summary.error_at[average - 1] = error;
 }
 
-/// What this thread has granted.
+/// The bits that this thread has granted.
 struct Granted {
   int fewest = math::BitSteps::kMost;
   int most = 0;
@@ -147,7 +148,8 @@ struct Granted {
   }
 };
 
-/// All but the errors at inner averages, of which there may be one that is the plan's own.
+/// Writes the summary except for the errors at inner averages; of those it writes the one that equals the plan's own
+/// average, if any.
 __device__ void summarise(const SharedPlan& plan, int bits, const Granted& granted, SegmentSummary& summary) {
   __shared__ int extremes[2];
   const math::BitSteps& steps = plan.steps;
@@ -162,7 +164,7 @@ __device__ void summarise(const SharedPlan& plan, int bits, const Granted& grant
     atomicMin(&extremes[0], fewest);
     atomicMax(&extremes[1], most);
   }
-  const int total = block_sum(granted.total).all;  // all threads have passed a barrier behind this
+  const int total = block_sum(granted.total).all;  // includes a barrier, after which extremes[] is complete
   const float error = granted.weighted.all();
   if (threadIdx.x != 0) return;
   summary.fewest_bits = extremes[0];
@@ -179,7 +181,8 @@ __device__ void summarise(const SharedPlan& plan, int bits, const Granted& grant
   }
 }
 
-/// The first block fills the table. If there is a summary, the others look at other averages for it.
+/// The first block fills the table. If there is a summary, the other blocks compute the errors at other averages for
+/// it.
 __global__ void __launch_bounds__(kSumThreads)
     plan_segments_kernel(const float* weights, int count, int bits, const __grid_constant__ math::BitSteps steps,
                          std::uint8_t* table, SegmentSummary* summary) {

@@ -1,4 +1,4 @@
-// What the CUDA runtime and driver say about this machine.
+// What the CUDA runtime and driver report about this machine.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -36,7 +36,7 @@ bool is_capturing(const Stream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (stream.device().kind == DeviceKind::cpu) return false;
   if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle()), &status) != cudaSuccess) {
-    (void)cudaGetLastError();  // a refused question is nobody else's failure
+    (void)cudaGetLastError();  // clears the error: later checks must not report this query
     return false;
   }
   return status != cudaStreamCaptureStatusNone;

@@ -1,4 +1,4 @@
-// Stands in for the CUDA backend in a build without CUDA: every call says so.
+// Replaces the CUDA backend in a build without CUDA. Every call throws.
 #include "actzip/backend.hpp"
 #include "actzip/error.hpp"
 #include "cuda/backend.hpp"

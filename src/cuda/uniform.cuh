@@ -1,5 +1,5 @@
-// What the codecs with uniform levels share: their noise, how four codes are made of four elements at once, and the
-// numbers that codes stand for.
+// What the codecs with uniform levels share: noise, making four codes from four elements at once, and decoding codes to
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace actzip::cuda {
 
-/// The noise of one tile: a byte for each of its elements.
+/// The noise of one tile: one byte for each of its elements.
 class TileNoise {
  public:
   __device__ TileNoise(math::HashKey key, std::int64_t tile)
       : key_(key.for_upper(static_cast<std::uint32_t>(tile * kWords >> 32))),
         start_(math::hash_start(key_, static_cast<std::uint32_t>(tile) * kWords)) {}
 
-  /// Of elements 4 * quad to 4 * quad + 3 of the tile.
+  /// The noise of elements 4 * quad to 4 * quad + 3 of the tile.
   [[nodiscard]] __device__ std::uint32_t of_quad(std::uint32_t quad) const {
     return math::hash_finish(key_, start_ ^ quad);
   }
@@ -31,8 +31,8 @@ class TileNoise {
   std::uint32_t start_;
 };
 
-/// The codes of four elements, a byte each. Two elements share a word while the noise is added: bytes 0 and 2 of it to
-/// the even ones, 1 and 3 to the odd ones.
+/// The codes of four elements, one byte each. Two elements share a word while the noise is added: bytes 0 and 2 of the
+/// noise go to the even elements, 1 and 3 to the odd ones.
 template <bool Noisy>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t four_codes(const std::uint32_t (&steps)[4],
                                                                   std::uint32_t noise) {
@@ -44,20 +44,20 @@ template <bool Noisy>
   return __byte_perm(even, odd, 0x7351);
 }
 
-/// Byte `n` of `noise`, above it byte `c` of `codes`, which is below 128: its sign, 0, fills the rest.
+/// Byte `n` of `noise`, and above it byte `c` of `codes`. That byte is below 128, so its sign bit, 0, fills the rest.
 __device__ __forceinline__ std::uint32_t code_above_noise(std::uint32_t codes, int c, std::uint32_t noise, int n) {
   std::uint32_t result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(codes), "r"(noise), "r"(0x8804 + 0x1110 * c + n));
   return result;
 }
 
-/// The first `Count` codes as affine_value() takes them.
+/// The first `Count` codes in the form that affine_value() expects.
 template <int Bits, bool Dithered, int Count>
 __device__ __forceinline__ void code_numbers(std::uint64_t packed, const std::uint32_t (&noise)[Count / 4],
                                              std::uint32_t (&numbers)[Count]) {
   if constexpr (Dithered && Bits < 8) {
-    // Code and noise come together by one byte permute; the noise is inverted because it is subtracted. The factor is
-    // opaque because a shift would go to the pipe that has the most to do already.
+    // One byte permute joins code and noise. The noise is inverted because it is subtracted. The factor is opaque
+    // because a shift would use the pipe that is the busiest already.
     const std::uint32_t two = opaque(2U);
     const CodeBytes<Bits> codes(packed);
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ __forceinline__ void code_numbers(std::uint64_t packed, const std::ui
       numbers[i] = both * two + (math::kAffineZero - 255U);
     }
   } else if constexpr (Bits <= 4) {
-    // Codes are masked where they are needed, without a way by bit 0.
+    // Codes are masked at the bit where they are needed, without being moved to bit 0 first.
     const std::uint32_t zero = opaque(math::kAffineZero);
     const auto codes = static_cast<std::uint32_t>(packed);
 #pragma unroll

@@ -1,5 +1,5 @@
-// Chunks as numbers: widening, narrowing and the extremes of floating chunks. These are the device's fast forms of
-// math::Element; the conformance tests hold them to it.
+// Chunks as numbers: widening, narrowing and extremes. These are fast versions of math::Element for the device; the
+// conformance tests check that they agree with it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,8 +16,8 @@ namespace actzip::cuda {
 template <DType Type>
 using Storage = typename math::Element<Type>::Storage;
 
-// CUDA's packed pairs are not trivially copyable, so bit_cast refuses them; the compiler keeps the reference in a
-// register.
+// CUDA's packed pairs are not trivially copyable, so bit_cast does not accept them. The compiler keeps the reference in
+// a register.
 template <class Packed>
 [[nodiscard]] __device__ __forceinline__ Packed as_packed(std::uint32_t word) {
   return reinterpret_cast<const Packed&>(word);
@@ -27,13 +27,13 @@ template <class Packed>
   return reinterpret_cast<const std::uint32_t&>(packed);
 }
 
-/// A number that the compiler cannot know, though it is `x`: blocks have kThreads threads. Operands that must lie side
-/// by side then stay in registers instead of being gathered for every product, and so do the constants of instructions
-/// that take one immediate only.
+/// Returns `x` in a form whose value the compiler cannot know; blocks have kThreads threads in x. Operands that must be
+/// in adjacent registers then stay there instead of being gathered for every product, and constants of instructions
+/// that take only one immediate stay in registers.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t opaque(std::uint32_t x) { return x + (blockDim.x - kThreads); }
 
-/// A pair of 16-bit numbers, negated where bits 15 and 31 of `signs` are 1 (or, by flip_others(), 0): by the one
-/// instruction that it is. The compiler would mask the signs first if they serve twice.
+/// Negates each of a pair of 16-bit numbers where bit 15 or 31 of `signs` is 1, or in flip_others() 0. Both are one
+/// instruction, written out because the compiler would first mask signs that are used twice.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t flip_pair(std::uint32_t pair, std::uint32_t signs) {
   std::uint32_t result;
   asm("lop3.b32 %0, %1, %2, 0x80008000, 0x78;" : "=r"(result) : "r"(pair), "r"(signs));
@@ -45,7 +45,7 @@ template <class Packed>
   return result;
 }
 
-/// Bits of `a` where `mask` is 1 and of `b` where it is 0, by the one instruction that it is.
+/// Bits of `a` where `mask` is 1 and of `b` where it is 0, as one instruction.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t select_bits(std::uint32_t a, std::uint32_t b,
                                                                    std::uint32_t mask) {
   std::uint32_t result;
@@ -53,7 +53,7 @@ template <class Packed>
   return result;
 }
 
-/// (a | b) & mask, likewise.
+/// (a | b) & mask, as one instruction.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t join_bits(std::uint32_t a, std::uint32_t b, std::uint32_t mask) {
   std::uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xa8;" : "=r"(result) : "r"(a), "r"(b), "r"(mask));
@@ -81,7 +81,7 @@ template <DType Type>
   return math::Element<Type>::widen(element);
 }
 
-/// Two finite numbers as one word of 16-bit elements; f16 saturates.
+/// Two finite numbers as one word of 16-bit elements. f16 saturates, and would turn a NaN into a finite number.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t narrow_pair(float low, float high) {
   if constexpr (Type == DType::bf16) return as_word(__floats2bfloat162_rn(low, high));
@@ -89,7 +89,7 @@ template <DType Type>
   return as_word(__floats2half2_rn(fminf(fmaxf(low, -kLargest), kLargest), fminf(fmaxf(high, -kLargest), kLargest)));
 }
 
-/// Finite numbers as words of elements.
+/// Finite numbers as words of elements; see narrow_pair().
 template <DType Type, int Count, int Words>
 __device__ __forceinline__ void narrow(const float (&values)[Count], std::uint32_t (&words)[Words]) {
   static_assert(Count * sizeof(Storage<Type>) == Words * 4);
@@ -113,7 +113,7 @@ __device__ __forceinline__ void fill_nan(std::uint32_t (&words)[Words]) {
   for (auto& word : words) word = kWord;
 }
 
-/// 1 / x within 2^-22, for numbers that are not subnormal and whose reciprocal is not.
+/// 1 / x with a relative error below 2^-22, if neither x nor the result is subnormal.
 [[nodiscard]] __device__ __forceinline__ float fast_reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -126,17 +126,17 @@ __device__ __forceinline__ void fill_nan(std::uint32_t (&words)[Words]) {
   return result;
 }
 
-/// The least value and the negated greatest one, so that both are found by one operation: for 16-bit types in one
-/// packed word, which halves the shuffles. NaN if any value is.
+/// The least value and the negated greatest one, so that one operation finds both; for 16-bit types they share a packed
+/// word, which halves the shuffles. NaN if any value is NaN.
 template <DType Type>
 class Extremes {
   using Packed = std::conditional_t<Type == DType::bf16, __nv_bfloat162, __half2>;
 
  public:
-  /// Of nothing: both are +infinity.
+  /// Extremes of no values: both are +infinity.
   __device__ Extremes() : pair_(as_packed<Packed>((Type == DType::bf16 ? 0x7f80U : 0x7c00U) * 0x10001U)) {}
 
-  /// The extremes of the whole chunk.
+  /// Includes the elements of a chunk.
   __device__ void take(const Chunk<std::uint16_t>& chunk) {
     Packed least = as_packed<Packed>(chunk.w[0]);
     Packed most = least;
@@ -153,7 +153,7 @@ class Extremes {
     pair_ = __hmin2_nan(pair_, __hmin2_nan(low, high));
   }
 
-  /// Over `lanes` neighbouring lanes, a power of two.
+  /// Joins the extremes of `lanes` neighbouring lanes, a power of two.
   __device__ void reduce(int lanes) {
     for (int distance = lanes / 2; distance > 0; distance /= 2) {
       const std::uint32_t other = __shfl_xor_sync(~0U, as_word(pair_), distance);
@@ -194,7 +194,7 @@ class Extremes<DType::f32> {
   float negated_most_ = math::float_of(0x7f800000U);
 };
 
-/// A group's two numbers, as they are stored.
+/// The two statistics of a group, as stored.
 struct Stats {
   float first;
   float second;
@@ -220,7 +220,8 @@ __device__ __forceinline__ void store_stats(std::byte* section, std::int64_t g, 
   return {pair.x, pair.y};
 }
 
-/// The stats of the groups of a full tile: each lane reads those of one group, and all lanes hand them around.
+/// The statistics of the groups of a full tile. Each lane reads those of one group, and shuffles give them to the
+/// others.
 class TileStats {
  public:
   __device__ TileStats(const std::byte* section, StatsType type, int group, std::int64_t tile, std::uint32_t lane) {
@@ -229,10 +230,10 @@ class TileStats {
     if (lane < groups) own_ = load_stats(section, tile * groups + lane, type);
   }
 
-  /// Whether a group of the tile could not be represented. All lanes call it.
+  /// Whether any group of the tile is unrepresentable. All lanes call it.
   [[nodiscard]] __device__ bool any_nan() const { return __any_sync(~0U, math::is_nan(own_.first)); }
 
-  /// Of the group that element `inside` of the tile belongs to. All lanes call it.
+  /// The statistics of the group that contains element `inside` of the tile. All lanes call it.
   [[nodiscard]] __device__ Stats of(std::uint32_t inside) const {
     const int source = static_cast<int>(inside >> shift_);
     return {__shfl_sync(~0U, own_.first, source), __shfl_sync(~0U, own_.second, source)};
@@ -243,7 +244,7 @@ class TileStats {
   Stats own_ = {};
 };
 
-/// Numbers as elements; what is too large becomes infinite.
+/// Numbers as elements; numbers that are too large become infinite.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rounded(const float (&values)[kChunk]) {
   Chunk<Storage<Type>> chunk;
@@ -265,7 +266,7 @@ __device__ __forceinline__ void keep_masked(Chunk<Storage<Type>>& chunk, std::ui
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) chunk.w[i] &= 0U - ((mask >> i) & 1U);
   } else {
-    const std::uint32_t apart = mask | mask << 15;  // the bits of a pair 16 apart; the product makes them as wide as it
+    const std::uint32_t apart = mask | mask << 15;  // puts the two bits of a pair 16 apart; the product widens them
 #pragma unroll
     for (int k = 0; k < 4; ++k) chunk.w[k] &= ((apart >> 2 * k) & 0x00010001U) * 0xffffU;
   }

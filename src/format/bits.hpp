@@ -1,5 +1,5 @@
-// The packing rule: code i occupies bits [i*B, (i+1)*B) of a little-endian stream. Eight codes fill exactly B bytes for
-// every width, so one loop serves them all.
+// The packing rule: code i occupies bits [i*B, (i+1)*B) of a little-endian bit stream. Eight codes fill exactly B
+// bytes, whatever the width, so one loop serves all widths.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace actzip::format {
 template <int Bits>
 inline constexpr std::uint32_t kMaxCode = (1U << Bits) - 1U;
 
-/// Code `i` of eight, the first of which lies in the lowest bits.
+/// Code `i` of eight; the first one is in the lowest bits.
 template <int Bits>
 ACTZIP_HD constexpr std::uint32_t unpack(std::uint64_t packed, int i) {
   return static_cast<std::uint32_t>(packed >> (i * Bits)) & kMaxCode<Bits>;

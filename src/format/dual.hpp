@@ -1,4 +1,4 @@
-// How the maps of `dual` lie in a run of elements, how blocks tile them, and where averages and statistics stand:
+// How the maps of `dual` lie in a run of elements, how blocks tile them, and where averages and statistics are stored:
 // section 9 of format.md.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace actzip::format {
 
-/// Element i is channel i % channels of position i / channels; positions run through the samples one by one. A sample
-/// that the elements end in counts as whole.
+/// Element i is channel i % channels of position i / channels. Positions run through the samples one by one. A last
+/// sample that is cut short counts as whole in `samples`.
 struct DualLayout {
   std::int64_t elems = 0;
   std::int64_t samples = 0;
@@ -28,16 +28,16 @@ struct DualLayout {
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t maps() const { return samples * channels; }
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t averages() const { return samples * blocks * channels; }
 
-  /// Where the averages start in the section of statistics, behind the pairs of all maps.
+  /// Offset of the averages in the statistics section, behind the pairs of all maps.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t averages_offset() const { return maps() * 4; }
 
-  /// Where the average of a block stands among the averages: in the order of the elements.
+  /// Number of a block's average among all averages. They are stored in the order of the elements.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t average_index(std::int64_t sample, std::int64_t block,
                                                                std::int64_t channel) const {
     return (sample * blocks + block) * channels + channel;
   }
 
-  /// Positions that a map has, from the first one on; all but in a last sample that is cut short.
+  /// How many positions of a map exist, counted from its first: all of them, except in a last sample that is cut short.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t present(std::int64_t sample, std::int64_t channel) const {
     const std::int64_t left = elems - sample * positions * channels - channel;
     const std::int64_t count = left <= 0 ? 0 : (left + channels - 1) / channels;
@@ -45,7 +45,7 @@ struct DualLayout {
   }
 };
 
-/// Always inlined for the reason of ACTZIP_HD; not for devices, as the spec is not.
+/// Always inlined, for the reason that ACTZIP_HD gives. It has no device version, because Dual is for the host only.
 __attribute__((always_inline)) constexpr DualLayout dual_layout(const Dual& spec, std::int64_t elems) {
   DualLayout layout;
   layout.elems = elems;
@@ -62,14 +62,14 @@ __attribute__((always_inline)) constexpr DualLayout dual_layout(const Dual& spec
   return layout;
 }
 
-/// The positions of one block: `first` to before `last` in each dimension, clipped to the map.
+/// The positions of one block: from `first` to before `last` in each dimension, clipped to the map.
 struct BlockBox {
   std::int64_t depth_first, depth_last;
   std::int64_t row_first, row_last;
   std::int64_t column_first, column_last;
 };
 
-/// `slice`, `row` and `column` are numbers of blocks.
+/// `slice`, `row` and `column` number the blocks along each dimension.
 ACTZIP_HD constexpr BlockBox block_box(const DualLayout& layout, std::int64_t slice, std::int64_t row,
                                        std::int64_t column) {
   const auto end = [&](std::int64_t number, std::int64_t extent) {
@@ -86,7 +86,7 @@ ACTZIP_HD constexpr BlockBox block_box(const DualLayout& layout, std::int64_t bl
   return block_box(layout, slice, rest - slice * layout.block_rows, block - rest * layout.block_columns);
 }
 
-/// Elements of a block in a map that has `present` positions.
+/// Number of elements that a block has in a map of which `present` positions exist.
 ACTZIP_HD constexpr std::int64_t block_count(const DualLayout& layout, const BlockBox& box, std::int64_t present) {
   const std::int64_t columns = box.column_last - box.column_first;
   if (present >= layout.positions) {
@@ -102,7 +102,7 @@ ACTZIP_HD constexpr std::int64_t block_count(const DualLayout& layout, const Blo
   return count;
 }
 
-/// Which block a position belongs to.
+/// The block that contains a position.
 ACTZIP_HD constexpr std::int64_t block_of(const DualLayout& layout, std::int64_t position) {
   const std::int64_t line = position / layout.width;
   const std::int64_t column = position - line * layout.width;

@@ -8,10 +8,10 @@
 
 namespace actzip::format {
 
-/// A shape in memory order with neighbouring dimensions merged where they can be. Offsets are in elements.
+/// A shape in memory order, in which neighbouring dimensions are merged where possible. Offsets are in elements.
 struct ElementOrder {
   std::int64_t elems = 0;
-  int rank = 0;  ///< 0: one element or none. Dense: 1, with stride 1.
+  int rank = 0;  ///< 0: one element or none; 1 with stride 1: dense
   std::int64_t sizes[kMaxRank] = {};
   std::int64_t strides[kMaxRank] = {};
 
@@ -32,7 +32,7 @@ struct ElementOrder {
 /// Throws Error(invalid_view) for a rank above kMaxRank, a negative size or stride, or too many elements.
 ElementOrder element_order(const Shape& shape);
 
-/// Whether two indices can name one element: such a view can be read but not written.
+/// Whether two indices may name the same element. Such a view can be read but not written.
 bool overlaps_itself(const ElementOrder& order);
 
 }  // namespace actzip::format

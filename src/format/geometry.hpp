@@ -13,7 +13,7 @@ namespace actzip::format {
 ACTZIP_HD constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
 ACTZIP_HD constexpr std::int64_t align16(std::int64_t bytes) { return ceil_div(bytes, 16) * 16; }
 
-/// Elements cut into equal segments, and each of these into groups.
+/// The elements, cut into equal segments, and these into groups.
 struct Geometry {
   std::int64_t elems = 0;
   std::int64_t segments = 1;
@@ -31,21 +31,21 @@ struct Geometry {
 
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t groups() const { return segments * segment_groups; }
 
-  /// Whether group g simply holds elements [g*group, (g+1)*group), the last one perhaps fewer.
+  /// Whether group g holds elements [g*group, (g+1)*group); only the last group may have fewer.
   [[nodiscard]] ACTZIP_HD constexpr bool flat() const { return segments == 1 || segment_elems % group == 0; }
 };
 
-/// Segments of whole groups lie behind each other as if there were one: the same bytes, a simpler geometry.
+/// Segments that consist of whole groups have the same bytes as one single segment; this returns that simpler geometry.
 constexpr Geometry flattened(const Geometry& geometry) {
   return geometry.flat() ? Geometry(geometry.elems, 1, geometry.group) : geometry;
 }
 
 /// The elements of one group.
 struct GroupRange {
-  std::int64_t first;    ///< its first element, in memory order
+  std::int64_t first;    ///< number of its first element, in memory order
   std::int64_t segment;  ///< the segment it belongs to
-  std::int64_t number;   ///< its number inside that segment
-  int count;             ///< how many elements it has: `group`, or fewer at the end of a segment
+  std::int64_t number;   ///< its number within that segment
+  int count;             ///< its number of elements: `group`, or fewer at the end of a segment
 };
 
 ACTZIP_HD constexpr GroupRange group_range(const Geometry& geometry, std::int64_t g) {
@@ -57,31 +57,31 @@ ACTZIP_HD constexpr GroupRange group_range(const Geometry& geometry, std::int64_
           static_cast<int>(left < geometry.group ? left : geometry.group)};
 }
 
-/// Of one entry in the section of starts.
+/// Size of one entry in the section of starts.
 inline constexpr std::int64_t kStartBytes = 4;
 
-/// Offsets of the sections of a buffer, and the length of one segment's run in each.
+/// Offsets and used bytes of a buffer's sections, and the length of one segment's run in each.
 struct Sections {
   std::int64_t table = 0;
-  std::int64_t table_used = 0;  ///< a byte for each segment if they have bits of their own, else 0
+  std::int64_t table_used = 0;  ///< one byte for each segment if segments have bits of their own, else 0
   std::int64_t starts = 0;
   std::int64_t starts_used = 0;
   std::int64_t stats = 0;
-  std::int64_t stats_used = 0;  ///< bytes before the padding
+  std::int64_t stats_used = 0;  ///< without the padding, like all that end in _used
   std::int64_t codes = 0;
   std::int64_t codes_used = 0;
   std::int64_t mask = 0;
   std::int64_t mask_used = 0;
   std::int64_t total = 0;
-  std::int64_t code_words = 0;  ///< 32-bit words of codes of one segment; 0 if they have bits of their own
-  std::int64_t mask_words = 0;  ///< 32-bit words of mask plane of one segment
+  std::int64_t code_words = 0;  ///< 32-bit words of one segment's codes; 0 if segments have bits of their own
+  std::int64_t mask_words = 0;  ///< 32-bit words of one segment's mask plane
 
   /// Whether segments have bits of their own.
   [[nodiscard]] ACTZIP_HD constexpr bool has_segment_bits() const { return table_used != 0; }
 };
 
-/// Words that hold the codes of all segments, `run` codes each, whatever bits they have, if these add up to no more
-/// than `total_bits`: runs are padded to whole words, so neither bound is the lesser one for every length.
+/// Words that are enough for the codes of all segments, `run` codes each, if their bits add up to at most `total_bits`.
+/// Runs are padded to whole words; which of the two bounds is smaller depends on their length.
 constexpr std::int64_t segment_capacity(std::int64_t segments, std::int64_t run, std::int64_t total_bits) {
   const std::int64_t by_bits = total_bits * ceil_div(run, 32);
   const std::int64_t by_padding = (run * total_bits + 31 * segments) / 32;
@@ -107,7 +107,7 @@ constexpr Sections place(std::int64_t segment_bytes, std::int64_t stats_used, st
 
 constexpr Sections place(std::int64_t codes_used) { return place(0, 0, codes_used, 0); }
 
-/// With groups: `run` codes and `mask_words` words of mask plane in each segment.
+/// For codecs with groups: each segment has `run` codes and `mask_words` words of mask plane.
 constexpr Sections place(const Geometry& geometry, StatsType stats, std::int64_t run, int bits, std::int64_t mask_words,
                          std::int64_t total_bits) {
   const bool segment_bits = total_bits != 0 && geometry.elems != 0;
@@ -128,19 +128,19 @@ constexpr Geometry geometry(const Affine& spec, std::int64_t elems, Segments seg
 constexpr Geometry geometry(const Rotated& spec, std::int64_t elems, Segments segments) {
   return {elems, segments.count, spec.group.value};
 }
-/// Codecs without groups see one run of elements.
+/// Codecs without groups ignore segments and see one run of elements.
 template <class Spec>
 constexpr Geometry geometry(const Spec& /*spec*/, std::int64_t elems, Segments /*segments*/) {
   return {elems, 1, 1};
 }
 
-/// Codes in the run of one segment.
+/// Number of codes in the run of one segment.
 constexpr std::int64_t run_codes(const Affine& /*spec*/, const Geometry& geometry) { return geometry.segment_elems; }
 constexpr std::int64_t run_codes(const Rotated& /*spec*/, const Geometry& geometry) {
   return geometry.segment_groups * geometry.group;
 }
 
-/// `total_bits` is that of the segments.
+/// `total_bits` is Segments::total_bits.
 constexpr Sections sections(const Affine& spec, const Geometry& geometry, DType /*dtype*/,
                             std::int64_t total_bits = 0) {
   return detail::place(geometry, spec.stats, run_codes(spec, geometry), spec.bits.value, 0, total_bits);

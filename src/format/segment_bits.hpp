@@ -1,4 +1,4 @@
-// Segments with bits of their own: how many each gets, and where its codes lie. Section 2 of format.md.
+// Segments with bits of their own: how many bits each one gets, and where its codes lie. Section 2 of format.md.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,26 @@ namespace actzip::format {
 template <class Spec>
 concept HasSegmentBits = requires(const Spec& spec, const Geometry& geometry) { run_codes(spec, geometry); };
 
-/// The codes of segments that all have the same number of codes, and bits of their own.
+/// The code runs of segments that have equally many codes, but bits of their own.
 struct SegmentRuns {
   std::int64_t segments = 0;
   std::int64_t codes = 0;     ///< of one segment
-  std::int64_t capacity = 0;  ///< words of all segments together, at least those of 1 bit each
+  std::int64_t capacity = 0;  ///< words for all segments together, enough for 1 bit each
   int most_bits = 1;
 
-  /// Words of one segment.
+  /// Words that one segment takes at this width.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t words(int bits) const { return (codes * bits + 31) / 32; }
 
   [[nodiscard]] ACTZIP_HD constexpr int clamped(int bits) const {
     return bits < 1 ? 1 : bits > most_bits ? most_bits : bits;
   }
 
-  /// Words that a segment asks for beyond those of 1 bit.
+  /// Words that a segment asks for beyond those that it takes at 1 bit.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t extra(int asked) const { return words(clamped(asked)) - words(1); }
 
-  /// Where segment `s` starts if those before it ask for `extra_before` words. Every segment keeps its words of 1 bit,
-  /// and the others go to those that come first; so nothing but a sum has to be known.
+  /// Where segment `s` starts if the segments before it ask for `extra_before` words. Every segment keeps its words for
+  /// 1 bit, and the spare words go to the segments that come first. So a prefix sum is all that a device has to
+  /// compute.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t start(std::int64_t s, std::int64_t extra_before) const {
     const std::int64_t spare = capacity - segments * words(1);
     return s * words(1) + (extra_before < spare ? extra_before : spare);
@@ -48,7 +49,8 @@ struct SegmentRun {
   int bits;
 };
 
-/// What segment `s` gets: what it asks for, or the most that has room while the segments behind it keep 1 bit each.
+/// The run that segment `s` gets: with the bits that it asks for, or with the most bits that fit while each segment
+/// behind it keeps 1 bit.
 ACTZIP_HD constexpr SegmentRun granted_run(const SegmentRuns& runs, std::int64_t s, std::int64_t extra_before,
                                            int asked) {
   const std::int64_t start = runs.start(s, extra_before);
@@ -58,7 +60,8 @@ ACTZIP_HD constexpr SegmentRun granted_run(const SegmentRuns& runs, std::int64_t
   return {start, bits};
 }
 
-/// What a buffer says of a segment, of which nothing may be trusted: whatever stands there, the run lies inside.
+/// The run that a buffer states for a segment. The buffer is not trusted: whatever it states, the run lies inside the
+/// codes section.
 ACTZIP_HD constexpr SegmentRun stored_run(const SegmentRuns& runs, std::int64_t start, int bits) {
   const int allowed = runs.clamped(bits);
   if (start + runs.words(allowed) <= runs.capacity) return {start, allowed};

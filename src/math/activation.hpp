@@ -1,6 +1,6 @@
-// GELU and SiLU, value and slope together, since they share the costly part. `Functions` has exp(x), divide(a, b), and
-// the share of a normal distribution below x, given its density there: normal_share(x, density) as a factor of the
-// value, share_in_slope(x, density) as a term of the slope, where it may be less exact.
+// GELU and SiLU: value and slope together, since they share the costly part. `Functions` provides exp(x), divide(a, b)
+// and the share of the unit normal distribution below x, given its density at x: normal_share(x, density) as a factor
+// of the value, and share_in_slope(x, density), which may be less exact, as a term of the slope.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,8 @@ struct ValueAndSlope {
   float slope;
 };
 
-/// By a polynomial in 1 / (1 + p |x|) times the density. Its error is below 2^-23.
+/// The share of the unit normal distribution below x, by a polynomial in 1 / (1 + p |x|) times the density. Its error
+/// is below 2^-23.
 template <class Functions>
 ACTZIP_HD float normal_share(float x, float density) {
   const float t = Functions::divide(1.0F, fmaf(fabsf(x), 0.2316419F, 1.0F));
@@ -34,7 +35,7 @@ ACTZIP_HD ValueAndSlope gelu(float x) {
   return {x * Functions::normal_share(x, density), fmaf(x, density, Functions::share_in_slope(x, density))};
 }
 
-/// x * s(u), s being the sigmoid: slope of u given.
+/// x * s(u), where s is the sigmoid and u_slope the derivative of u.
 template <class Functions>
 ACTZIP_HD ValueAndSlope gated(float x, float u, float u_slope) {
   const float share = Functions::divide(1.0F, 1.0F + Functions::exp(-u));

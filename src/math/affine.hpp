@@ -1,5 +1,5 @@
-// The arithmetic of `affine`: format.md, section 6. Values are binary32; every operation is rounded once, and what is
-// fused says so.
+// The arithmetic of `affine`: format.md, section 6. Values are binary32. Every operation is rounded once; the only
+// fused one is named as such.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,28 @@
 
 namespace actzip::math {
 
-/// What a group's codes are relative to. `keep` is all ones, or 0 for a group that cannot be represented, whose codes
-/// are 0 and whose `min` is NaN.
+/// What a group's codes refer to. `keep` is all ones, or 0 for an unrepresentable group, whose codes are 0 and whose
+/// `min` is NaN.
 struct AffineGroup {
   float min;
   float step;
   float inverse;  ///< 1 / step, or 0
   std::uint32_t keep;
-  float floor;  ///< what lies below it is taken as this
+  float floor;  ///< values below it count as this value
 };
 
-/// Greatest magnitude that a group may hold: twice its range still fits, whatever the width.
+/// Greatest magnitude that a group may hold. Decoding computes up to 1.5 times a group's range, which is then still
+/// finite.
 inline constexpr float kAffineLimit = 0x1p126F;
-/// Least step but 0: its reciprocal is finite.
+/// Least step other than 0: its reciprocal is finite.
 inline constexpr float kAffineStepFloor = 0x1p-126F;
-/// What takes no value as another.
+/// The floor that replaces no value.
 inline constexpr float kAffineNoFloor = Affine{}.floor;
 
-/// 1/Q of a width.
+/// 1/Q for a width.
 ACTZIP_HD constexpr float affine_inverse_levels(int bits) { return 1.0F / static_cast<float>((1 << bits) - 1); }
 
-/// `least` and `greatest` are those of the group's values; either is NaN if any value is.
+/// `least` and `greatest` are the extremes of the group's values. At least one of them is NaN if any value is.
 ACTZIP_HD constexpr AffineGroup affine_group(float inverse_levels, float least, float greatest, StatsType stats,
                                              float floor) {
   const float lo = least < floor ? floor : least;  // a NaN stays
@@ -46,30 +47,30 @@ ACTZIP_HD constexpr AffineGroup affine_group(float inverse_levels, float least, 
   return {min, step, 1.0F / step, ~0U, floor};
 }
 
-/// The same for a width that is known when it is compiled.
+/// The same for a width known at compile time.
 template <int Bits>
 ACTZIP_HD constexpr AffineGroup affine_group(float least, float greatest, StatsType stats, float floor) {
   constexpr float kInverseLevels = affine_inverse_levels(Bits);
   return affine_group(kInverseLevels, least, greatest, stats, floor);
 }
 
-/// Bits behind the point in affine_steps(): where the code begins once the noise is added.
+/// Number of fractional bits of affine_steps(): the code starts at this bit once the noise is added.
 template <bool Noisy>
 inline constexpr int kAffineCodeBit = Noisy ? 8 : 0;
 
-/// The operations of affine_steps() that the compiler does not know for vectors.
+/// The operations of affine_steps() that the compiler does not provide for vectors.
 struct ScalarOperations {
-  /// The greater; of a number and a NaN either will do.
+  /// The greater value; of a number and a NaN it may return either.
   ACTZIP_HD static float max(float a, float b) { return __builtin_fmaxf(a, b); }
   /// a * b + c, rounded once.
   ACTZIP_HD static float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 };
 
 /// How many steps `x` lies above the minimum, rounded to nearest even, as a fixed-point number in the lower 16 bits;
-/// what stands above them is undefined. The code of `x` is this plus, if it is noisy, the noise byte, from bit
-/// kAffineCodeBit on. Adding 2^15, or 1.5 * 2^23, leaves the number in the mantissa: no conversion instruction, which
-/// would cost four times as much on a GPU. Only what is not noisy may have a floor. `Float` and `Word` may also be
-/// vectors, with `Operations` for them, and so may the numbers of the group.
+/// the upper bits are undefined. The code of `x` starts at bit kAffineCodeBit of this number, plus the noise byte if
+/// rounding is noisy. Adding 2^15, or 1.5 * 2^23, leaves the number in the mantissa. That avoids a conversion
+/// instruction, which would cost four times as much on a GPU. Only rounding without noise may have a floor. `Float`,
+/// `Word` and the group's numbers may also be vectors, with `Operations` for them.
 template <bool Noisy, class Float = float, class Word = std::uint32_t, class Operations = ScalarOperations,
           class Group = AffineGroup>
 ACTZIP_HD constexpr Word affine_steps(std::type_identity_t<Float> x, const Group& group) {
@@ -77,18 +78,18 @@ ACTZIP_HD constexpr Word affine_steps(std::type_identity_t<Float> x, const Group
   return __builtin_bit_cast(Word, Operations::fused(x - group.min, group.inverse, Noisy ? 0x1p15F : 0x1.8p23F));
 }
 
-/// Bits of the number that stands for code 0: 2^14 + 256, which has a last place of 1/512; and where code 1 begins.
+/// Code 0 is represented by the number 2^14 + 256. Its last place is 1/512, so code 1 is 1 << kAffineValueBit more.
 inline constexpr int kAffineValueBit = 9;
 inline constexpr std::uint32_t kAffineZero = 0x46800000U + (256U << kAffineValueBit);
 
-/// What a code decodes to, given kAffineZero + (code << kAffineValueBit), or for dithered rounding 255 - 2 * noise more
-/// than that. `Float` and `Word` may also be vectors, and so may `Number`.
+/// The decoded value of kAffineZero + (code << kAffineValueBit), to which dithered rounding adds 255 - 2 * noise.
+/// `Float`, `Word` and `Number` may also be vectors.
 template <class Float = float, class Word = std::uint32_t, class Number = float>
 ACTZIP_HD constexpr Float affine_value(Word bits, Number min, Number step) {
   return (__builtin_bit_cast(Float, bits) - float_of(kAffineZero)) * step + min;
 }
 
-/// A code as affine_value() takes it. `Word` may also be a vector.
+/// A code in the form that affine_value() expects. `Word` may also be a vector.
 template <bool Dithered, class Word = std::uint32_t>
 ACTZIP_HD constexpr Word affine_number(std::type_identity_t<Word> code, std::type_identity_t<Word> noise) {
   Word bits = kAffineZero + (code << kAffineValueBit);
@@ -96,7 +97,7 @@ ACTZIP_HD constexpr Word affine_number(std::type_identity_t<Word> code, std::typ
   return bits;
 }
 
-/// The value of a code. `Float` and `Word` may also be vectors, and so may `Number`.
+/// The decoded value of a code. `Float`, `Word` and `Number` may also be vectors.
 template <bool Dithered, class Float = float, class Word = std::uint32_t, class Number = float>
 ACTZIP_HD constexpr Float affine_dequantize(std::type_identity_t<Word> code, Number min, Number step,
                                             std::type_identity_t<Word> noise) {

@@ -1,5 +1,5 @@
-// Floating element types: how one element is stored, widened to binary32, rounded as IEEE does, and narrowed as
-// decoding does, which saturates (format.md, section 5).
+// Floating element types: how an element is stored, widened to binary32, rounded as in IEEE, and narrowed as in
+// decoding, which saturates (format.md, section 5).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Element<DType::bf16> {
   static constexpr float kLargest = 0x1.fep127F;
   ACTZIP_HD static constexpr float widen(Storage x) { return bf16_to_f32(x); }
   ACTZIP_HD static constexpr Storage round(float x) { return f32_to_bf16(x); }
-  /// Saturating: what a codec decodes from finite values stays finite.
+  /// Saturates: values that a codec decodes from finite ones stay finite.
   ACTZIP_HD static constexpr Storage narrow(float x) {
     return round(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
   }

@@ -1,4 +1,4 @@
-// binary32, bf16 and f16 as bits, with the roundings of format.md, section 5: the same on host and device.
+// binary32, bf16 and f16 as bits, with the rounding rules of format.md, section 5: the same on host and device.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ ACTZIP_HD constexpr std::uint16_t f32_to_bf16(float x) {
 /// The greatest bf16 number that is not above `x`, as a float. `x` is finite.
 ACTZIP_HD constexpr float bf16_down(float x) {
   const std::uint32_t bits = bits_of(x);
-  const bool away = (bits >> 31) != 0 && (bits & 0xffffU) != 0;  // below zero, down is away from it
+  const bool away = (bits >> 31) != 0 && (bits & 0xffffU) != 0;  // below zero, rounding down increases the magnitude
   return float_of((bits & 0xffff0000U) + (away ? 0x10000U : 0U));
 }
 
@@ -39,7 +39,7 @@ ACTZIP_HD constexpr float f16_to_f32(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000U) << 16;
   const std::uint32_t magnitude = half & 0x7fffU;
   if (magnitude >= 0x7c00U) return float_of(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13));
-  // Exponent and mantissa moved into place mean x * 2^-112; the product is exact and handles subnormals.
+  // Exponent and mantissa, shifted into place, read as x * 2^-112. The product is exact and handles subnormals.
   return float_of(sign | bits_of(float_of(magnitude << 13) * 0x1p112F));
 }
 
@@ -51,7 +51,8 @@ ACTZIP_HD constexpr std::uint16_t f32_to_f16(float x) {
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // from 65520 on
   if (magnitude < 0x38800000U) {                                                    // below 2^-14: subnormal
-    // 0.5 has a last place of 2^-24, that of f16's subnormals: the addition rounds, the subtraction of bits shifts.
+    // The last place of 0.5 is 2^-24, like that of f16's subnormals: the addition rounds, and the subtraction of bits
+    // gives the result as an integer.
     const std::uint32_t rounded = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
     return static_cast<std::uint16_t>(sign | rounded);
   }

@@ -1,4 +1,4 @@
-// Random numbers as a hash of (seed, counter): format.md, section 4. Nothing is stored, no generator has a state.
+// Random numbers as a hash of (seed, counter): format.md, section 4. There is no generator state.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct HashKey {
   [[nodiscard]] ACTZIP_HD constexpr HashKey for_scales() const { return {k0, k1 ^ 0x27d4eb2fU}; }
   [[nodiscard]] ACTZIP_HD constexpr HashKey for_second_signs() const { return {k0, k1 ^ 0x165667b1U}; }
 
-  /// Takes the upper half of a 64-bit counter into the key, so that the loops count in 32 bits.
+  /// Folds the upper half of a 64-bit counter into the key, so that loops count in 32 bits.
   [[nodiscard]] ACTZIP_HD constexpr HashKey for_upper(std::uint32_t upper) const {
     return {k0 ^ (upper * 0x9e3779b9U), k1};
   }
 };
 
-/// Seeds are often 0, 1, 2, ...: they are mixed first, so that neighbours share no pattern.
+/// Seeds are often 0, 1, 2, ..., so they are mixed first: neighbouring seeds then have nothing in common.
 ACTZIP_HD constexpr HashKey hash_key(std::uint64_t seed) {
   const auto lo = static_cast<std::uint32_t>(seed);
   const auto hi = static_cast<std::uint32_t>(seed >> 32);
@@ -38,8 +38,8 @@ ACTZIP_HD constexpr HashKey hash_key(std::uint64_t seed) {
   return {k0, mix(k0 ^ 0x85ebca6bU)};
 }
 
-/// The start of hash_word(), which is the same for 2^16 counters but for their own bits: for `low` below 2^16,
-/// hash_start(key, counter ^ low) is hash_start(key, counter) ^ low. Loops compute it once.
+/// The first part of hash_word(). Loops compute it once for 2^16 counters: for `low` below 2^16, hash_start(key,
+/// counter ^ low) equals hash_start(key, counter) ^ low.
 template <class Word = std::uint32_t>
 ACTZIP_HD constexpr Word hash_start(HashKey key, std::type_identity_t<Word> counter) {
   const Word x = counter ^ key.k0;
@@ -54,8 +54,8 @@ ACTZIP_HD constexpr Word hash_finish(HashKey key, std::type_identity_t<Word> x) 
   return x ^ (x >> 16);
 }
 
-/// The lower half of the counter, under a key that has the upper half (HashKey::for_upper). `Word` may also be a vector
-/// of such words.
+/// The hash of a counter's lower half, under a key that contains the upper half (HashKey::for_upper). `Word` may also
+/// be a vector of such words.
 template <class Word = std::uint32_t>
 ACTZIP_HD constexpr Word hash_word(HashKey key, std::type_identity_t<Word> counter) {
   return hash_finish<Word>(key, hash_start<Word>(key, counter));

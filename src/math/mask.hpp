@@ -10,9 +10,9 @@
 
 namespace actzip::math {
 
-/// The interval of a mask, for comparisons that need no branch.
+/// The interval of a mask, in a form that is compared without branches.
 struct MaskLimits {
-  float lo;              ///< NaN if there is no limit: no value compares with it
+  float lo;              ///< NaN if there is no limit, so that every comparison is false
   float hi;              ///< the same
   std::int32_t nan_off;  ///< all ones if the bit of a NaN is 0, else 0
 };
@@ -24,7 +24,7 @@ constexpr MaskLimits mask_limits(const Mask& spec) {
           spec.nan == MaskSide::off ? -1 : 0};
 }
 
-/// Where the bit is 0. `Float` may also be a vector.
+/// True where the bit is 0. `Float` may also be a vector.
 template <class Float = float>
 ACTZIP_HD constexpr auto mask_off(std::type_identity_t<Float> x, const MaskLimits& limits) {
   return (x <= limits.lo) | (x >= limits.hi) | ((x != x) & limits.nan_off);

@@ -13,7 +13,8 @@ namespace actzip::math {
 template <int Bits>
 inline constexpr int kLevelCount = 1 << (Bits - 1);
 
-/// Positive Lloyd-Max level `i` of the unit normal, rounded to bf16 so that tensor cores hold it exactly.
+/// Positive Lloyd-Max level `i` of the unit normal distribution, rounded to bf16 so that tensor cores represent it
+/// exactly.
 template <int Bits>
 ACTZIP_HD constexpr float level(int i) {
   static_assert(Bits >= 1 && Bits <= Rotated::kMostBits);
@@ -38,13 +39,14 @@ ACTZIP_HD constexpr float level_cut(int i) {
   return 0.5F * (level<Bits>(i) + level<Bits>(i + 1));
 }
 
-/// The word and the bit that hold the sign of padded element `e`.
+/// The word, and the bit in it, that hold the sign of padded element `e`.
 ACTZIP_HD constexpr std::uint64_t sign_word(std::uint64_t e) { return (e >> 10) * 32 + ((e >> 3) & 31); }
 ACTZIP_HD constexpr int sign_bit(std::uint64_t e) {
   return static_cast<int>(16 * (e & 1) + 4 * ((e >> 8) & 3) + ((e & 7) >> 1));
 }
 
-/// Stochastic rounding to bf16: the noise carries into the part that is kept. `x` is finite and not negative.
+/// Stochastic rounding to bf16: the noise is added to the dropped bits and may carry into the kept ones. `x` is finite
+/// and not negative.
 ACTZIP_HD constexpr float bf16_stochastic(float x, std::uint32_t noise16) {
   return float_of((bits_of(x) + noise16) & 0xffff0000U);
 }

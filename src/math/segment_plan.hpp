@@ -1,4 +1,4 @@
-// How bits are shared out between segments: each further bit of each segment saves some error, and those that save most
+// How bits are distributed over segments. Each further bit of a segment saves some error, and the bits that save most
 // are bought. docs/plan.md has the mathematics.
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace actzip::math {
 
-/// Which groups of a segment speak for all. Distances are odd: rows and channels mostly have even ones.
+/// The groups whose energy is measured in place of the whole segment's: `count` groups, `distance` groups apart.
+/// Distances are odd because rows and channels mostly have even ones.
 struct GroupSample {
   static constexpr std::int64_t kGroup = 256;
   static constexpr std::int64_t kEnough = 8;
@@ -27,23 +28,24 @@ struct GroupSample {
     const std::int64_t distance = odd < kFarthest ? odd : kFarthest;
     return {(groups + distance - 1) / distance, distance};
   }
-  /// Its element in the segment.
+  /// First element, within the segment, of the sample's group `i`.
   [[nodiscard]] ACTZIP_HD constexpr std::int64_t first(std::int64_t i) const { return i * distance * kGroup; }
 };
 
-/// What noise in a segment does to the gradient, beside others. Where nothing is known of gradients, large segments
-/// have rather small ones (docs/plan.md): then it is the root.
+/// How much noise in a segment disturbs the gradient, relative to other segments. Without a factor nothing is known of
+/// the gradients; it is then the root of the energy, because segments of much energy tend to have small gradients
+/// (docs/plan.md).
 ACTZIP_HD float segment_weight(float energy, const float* factor) {
   return factor != nullptr ? energy * *factor : sqrtf(energy);
 }
 
-/// A weight that can be computed with: products stay finite, and what is no number counts for nothing.
+/// A weight that is safe to compute with: products stay finite; negative weights and NaN count as 0.
 ACTZIP_HD constexpr float usable_weight(float weight) {
   constexpr float kMost = 0x1p100F;
   return weight > 0.0F ? (weight < kMost ? weight : kMost) : 0.0F;
 }
 
-/// The widths of a codec, and what each further bit is good for.
+/// The widths of a codec, and how much error each further bit saves.
 struct BitSteps {
   static constexpr int kMost = Affine::kMostBits;
   static_assert(kMost >= Rotated::kMostBits);
@@ -51,21 +53,21 @@ struct BitSteps {
   int least = 1;
   int most = 1;
   float error[kMost + 1] = {};  ///< by bits
-  float saved[kMost + 1] = {};  ///< by the bit after so many; never increases
+  float saved[kMost + 1] = {};  ///< by the bit that follows this many; never increases
 
-  /// What the bit after `bits` bits saves a segment, as a number of the same order.
+  /// What the bit after the first `bits` saves a segment, as an integer that sorts like the number.
   [[nodiscard]] ACTZIP_HD constexpr std::uint32_t key(float weight, int bits) const {
     return bits_of(weight * saved[bits]);
   }
 
-  /// Bits, up from the least, that save more than `limit`.
+  /// How many bits beyond the least save more than `limit`.
   [[nodiscard]] ACTZIP_HD constexpr int above(float weight, std::uint32_t limit) const {
     int bits = least;
     while (bits < most && key(weight, bits) > limit) ++bits;
     return bits - least;
   }
 
-  /// Those that save just as much.
+  /// How many bits save exactly `limit`.
   [[nodiscard]] ACTZIP_HD constexpr int equal(float weight, std::uint32_t limit) const {
     const int first = least + above(weight, limit);
     int bits = first;
@@ -74,8 +76,8 @@ struct BitSteps {
   }
 };
 
-/// The error at an average of the least or the most bits, where nothing is left to decide. `any` is that of another
-/// average: 0 if all weights are.
+/// The error if the average is the least or the most bits, so that all segments have that width. `any` is the error at
+/// another average; it is 0 if all weights are.
 ACTZIP_HD constexpr float error_at_end(const BitSteps& steps, int bits, float any) {
   return any > 0.0F ? steps.error[bits] : 0.0F;
 }
@@ -83,8 +85,8 @@ ACTZIP_HD constexpr float error_at_end(const BitSteps& steps, int bits, float an
 /// No key is above this one.
 inline constexpr std::uint32_t kGreatestKey = 0x7f800000U;
 
-/// Bits of a segment: all that save more than the limit, and of those that save as much what the segments before it
-/// have left.
+/// The bits of a segment: all that save more than the limit, and of those that save exactly the limit as many as the
+/// segments before it have left.
 ACTZIP_HD constexpr int granted_bits(const BitSteps& steps, float weight, std::uint32_t limit, std::int64_t left) {
   const std::int64_t equal = steps.equal(weight, limit);
   const std::int64_t more = left < 0 ? 0 : left < equal ? left : equal;

@@ -1,4 +1,4 @@
-// Activations on CUDA: an encoding whose source also computes them, and decodings whose target is a gradient.
+// Activations on CUDA: an encoding whose source also computes the activation, and decodings whose target is a gradient.
 #include <cstdint>
 #include <type_traits>
 
@@ -11,7 +11,7 @@
 namespace actzip::cuda {
 namespace {
 
-/// Below the rounding of 16-bit types, at a third of the instructions.
+/// Functions whose error is below the rounding of 16-bit types, at a third of the instructions.
 struct Fast {
   [[nodiscard]] __device__ static float exp(float x) { return __expf(x); }
   [[nodiscard]] __device__ static float divide(float a, float b) { return __fdividef(a, b); }
@@ -22,8 +22,8 @@ struct Fast {
   [[nodiscard]] __device__ static float share_in_slope(float x, float density) { return normal_share(x, density); }
 };
 
-/// As exact as CUDA's functions. In a slope, where it is not multiplied, the share may have an error of 2^-23 itself,
-/// at half the instructions.
+/// Functions as exact as CUDA's own. In a slope the share is not multiplied, so an error of 2^-23 is acceptable, at
+/// half the instructions.
 struct Exact {
   [[nodiscard]] __device__ static float exp(float x) { return expf(x); }
   [[nodiscard]] __device__ static float divide(float a, float b) { return a / b; }
@@ -37,7 +37,7 @@ struct Exact {
 template <DType Type>
 using FunctionsFor = std::conditional_t<Type == DType::f32, Exact, Fast>;
 
-/// The source of an encoding: what was loaded is encoded as it is, and the activation of it stored.
+/// The source of an encoding. Elements are encoded as they are loaded, and their activation is stored.
 template <DType Type>
 class ActivatingSource : public DenseAccess<Storage<Type>> {
  public:
@@ -60,7 +60,7 @@ class ActivatingSource : public DenseAccess<Storage<Type>> {
   Activation activation_;
 };
 
-/// What a gradient is multiplied by on its way to an activation's input.
+/// The factor of the gradient of an activation's input.
 template <DType Type>
 struct ActivationSlope {
   Activation activation;
@@ -69,18 +69,18 @@ struct ActivationSlope {
   }
 };
 
-/// The same to the other factor of a product.
+/// The factor of the gradient of one factor of a product: `scale` times the other one.
 struct OtherFactor {
   float scale;
   [[nodiscard]] __device__ float of(float x) const { return scale * x; }
 };
 
-/// The target of a decoding: a gradient times the slope at what was decoded.
+/// The target of a decoding: stores the gradient times the slope at each decoded value.
 template <DType Type, class Slope>
 class GradientTarget {
  public:
   static constexpr bool kDense = true;
-  static constexpr int kBlocksOfMultiprocessor = 8;  ///< for the gradient in registers
+  static constexpr int kBlocksOfMultiprocessor = 8;  ///< few, because the gradient needs registers
 
   GradientTarget(void* x_gradient, const void* y_gradient, Slope slope)
       : x_gradient_(x_gradient, {}), y_gradient_(y_gradient, {}), slope_(slope) {}

@@ -1,4 +1,4 @@
-// The kernels of fused operators; jobs are validated and not empty. Without CUDA, stub.cpp stands here and says so.
+// The kernels of fused operators. Jobs are validated and not empty. Without CUDA, stub.cpp replaces them and throws.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace actzip::cuda {
 
-/// Whether this build has them.
+/// Whether this build has these kernels.
 bool has_fused_operators() noexcept;
 
 void encode_activated(const Rotated& spec, Activation activation, const codec::EncodeJob& job, void* y);
@@ -22,7 +22,7 @@ void product_backward(const Rotated& spec, float scale, const codec::DecodeJob& 
 void relu_backward(const ops::MaskedGradientJob& job);
 void dropout_backward(const ops::MaskedGradientJob& job, float factor);
 
-/// Workspaces have ChannelSums::floats(), and for backward GradientNumbers before them.
+/// Workspaces have ChannelSums::floats() numbers; for backward, GradientNumbers come before them.
 void measure_batch(const ChannelRows& shape, const void* x, const BatchNormParameters& parameters, float* norm,
                    float* workspace, const Stream& stream);
 void encode_normalized(const Rotated& spec, const ops::NormalizedJob& job);

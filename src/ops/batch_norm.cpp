@@ -39,13 +39,13 @@ codec::DecodeJob decode_job(std::string_view call, const CodecSpec& spec, const 
                          stream);
 }
 
-/// The numbers that each of its users needs.
+/// Checks the numbers that every function needs.
 void check_norm(std::string_view call, const Normalization& norm) {
   check_pointer(call, "the mean", norm.mean);
   check_pointer(call, "the inverse deviation", norm.inverse_deviation);
 }
 
-/// Those that the result needs.
+/// Checks the numbers that functions with an output need.
 void check_affine(std::string_view call, const Normalization& norm) {
   check_norm(call, norm);
   check_pointer(call, "the weight", norm.weight);

@@ -1,5 +1,5 @@
 // Batch norm on CUDA. Forward sums over rows, then encodes from a source that also normalises. Backward sums over rows
-// while it decodes, then decodes again into the gradient: reading 2 bits twice costs less than 16 once.
+// while decoding, then decodes again into the gradient: reading 2 bits twice costs less than reading 16 bits once.
 #include <cstdint>
 
 #include "cuda/rotated_kernels.cuh"
@@ -10,7 +10,8 @@
 namespace actzip::cuda {
 namespace {
 
-/// Of the input and of its square, both less the first row, which is near enough to the mean that little cancels.
+/// The sums of the input and of its square, both relative to the first row. That row is close enough to the mean to
+/// avoid most of the cancellation.
 template <DType Type>
 struct InputSums {
   static constexpr int kBlocksOfMultiprocessor = 4;
@@ -24,7 +25,7 @@ struct InputSums {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const std::int64_t first = tile * kTile + b * kBlock + lane * kChunk;
-      // What does not exist is read from the first row, and adds nothing.
+      // Elements that do not exist are read from the first row, so they add nothing.
       chunks[b] = load_whole<Type>(x, first < elems ? first : channels.of(phase, b * kBlock + lane * kChunk));
     }
 #pragma unroll
@@ -40,7 +41,7 @@ struct InputSums {
   }
 };
 
-/// The numbers of a Normalization, and the running statistics.
+/// Writes the numbers of a Normalization, and updates the running statistics.
 template <DType Type>
 struct FinishInput {
   const Storage<Type>* first_row;
@@ -67,7 +68,7 @@ struct FinishInput {
   }
 };
 
-/// Of the gradient, and of the gradient times what was encoded.
+/// The sums of the gradient, and of the gradient times the encoded value.
 template <DType Type, int Bits>
 struct GradientSums {
   static constexpr int kBlocksOfMultiprocessor = 4;
@@ -113,8 +114,9 @@ struct GradientSums {
   }
 };
 
-/// Where inputs were encoded, what the mean adds to the second sum is taken off here. f32 loses less by that than 4
-/// bits have lost already, up to means of a thousand deviations.
+/// Writes the gradients of weight and bias, and the numbers of GradientMap. If inputs were encoded, the mean's
+/// contribution to the second sum is subtracted here. In f32 that costs less precision than coding with 4 bits, up to
+/// means of a thousand deviations.
 struct FinishGradient {
   NormValues values;
   Normalization norm;

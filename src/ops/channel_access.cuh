@@ -1,4 +1,4 @@
-// Accesses that do something with elements on their way, by channel: rows of channels lie behind each other, and a
+// Access classes that process elements by channel while loading or storing them. Rows of channels are contiguous, and a
 // chunk has eight neighbouring channels of one row.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace actzip::cuda {
 
-/// Where a chunk lies.
+/// The place of a chunk.
 struct ChunkPlace {
   std::int64_t element;
   std::uint32_t row;
   std::uint32_t channel;
 };
 
-/// Which channel an element has. Divides once for a tile; inside it a product with the reciprocal is exact, because
-/// the numbers are below 2^16.
+/// Computes the channel of an element. Divides once for a tile; within it, a product with the reciprocal is exact,
+/// because the numbers are below 2^16.
 class Channels {
  public:
   explicit Channels(std::int64_t count)
@@ -27,20 +27,20 @@ class Channels {
 
   [[nodiscard]] __device__ std::uint32_t count() const { return count_; }
 
-  /// Of the first element of its tile.
+  /// The channel of the first element of the tile that contains `element`.
   [[nodiscard]] __device__ std::uint32_t of_tile(std::int64_t element) const {
     return (static_cast<std::uint32_t>(element) & ~static_cast<std::uint32_t>(kTile - 1)) % count_;
   }
-  /// Of element `inside` of a tile whose first one has channel `phase`.
+  /// The channel of element `inside` of a tile whose first element has channel `phase`.
   [[nodiscard]] __device__ std::uint32_t of(std::uint32_t phase, int inside) const {
     const std::uint32_t sum = phase + static_cast<std::uint32_t>(inside);
     return sum - __umulhi(sum, reciprocal_) * count_;
   }
-  /// Of element first + offset, both in one tile.
+  /// The channel of element first + offset, in the tile of `first`.
   [[nodiscard]] __device__ std::uint32_t of_element(std::int64_t first, int offset) const {
     return of(of_tile(first), static_cast<int>(first & (kTile - 1)) + offset);
   }
-  /// The same with its row.
+  /// The same with the row.
   [[nodiscard]] __device__ ChunkPlace place(std::int64_t first, int offset) const {
     const std::uint32_t tile = static_cast<std::uint32_t>(first) & ~static_cast<std::uint32_t>(kTile - 1);
     const std::uint32_t tile_row = tile / count_;
@@ -55,7 +55,7 @@ class Channels {
   std::uint32_t reciprocal_;
 };
 
-/// Numbers of eight neighbouring channels.
+/// Loads the numbers of eight neighbouring channels.
 __device__ __forceinline__ void load_channels(const float* numbers, std::uint32_t channel, float (&out)[kChunk]) {
   const auto* const at = reinterpret_cast<const float4*>(numbers + channel);
 #pragma unroll
@@ -77,7 +77,7 @@ template <DType Type>
   return bits;
 }
 
-/// Chunks that are read and written whole: the number of channels is a multiple of eight.
+/// Loads a chunk that exists as a whole: the number of channels is a multiple of eight.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> load_whole(const void* data, std::int64_t first) {
   Chunk<Storage<Type>> chunk;
@@ -93,7 +93,7 @@ template <DType Type>
   return chunk;
 }
 
-/// The result of a norm, from normal values.
+/// The result of a norm: normalised values with weight and bias.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> with_weight(const Normalization& norm,
                                                                           std::uint32_t channel,
@@ -109,8 +109,8 @@ template <DType Type>
   return y;
 }
 
-/// The source of an encoding: what was loaded is normalised. That is what is encoded; with weight and bias it is the
-/// norm's result, and stored.
+/// The source of an encoding. Loaded elements are normalised and encoded; with weight and bias they are the result of
+/// the norm, which is stored.
 template <DType Type>
 class NormalizingSource : public DenseAccess<Storage<Type>> {
  public:
@@ -146,12 +146,13 @@ class NormalizingSource : public DenseAccess<Storage<Type>> {
   std::byte* positive_;
 };
 
-/// The target of a decoding: what was decoded becomes map(it), where a bit says so, and 0 elsewhere.
+/// The target of a decoding: stores map.of() of the decoded values, to which it passes their bits of `positive`, or
+/// ones if that is null.
 template <DType Type, class Map>
 class MappedTarget {
  public:
   static constexpr bool kDense = true;
-  static constexpr int kBlocksOfMultiprocessor = 8;  ///< for the numbers of channels in registers
+  static constexpr int kBlocksOfMultiprocessor = 8;  ///< few, because the channels' numbers need registers
 
   MappedTarget(void* data, std::int64_t channels, const Map& map, const std::byte* positive)
       : target_(data, {}), channels_(channels), map_(map), positive_(positive) {}
@@ -179,7 +180,7 @@ class MappedTarget {
   const std::byte* positive_;
 };
 
-/// The output of a batch norm and a ReLU.
+/// The output of a batch norm, followed by a ReLU if there is a mask.
 struct OutputMap {
   Normalization norm;
 
@@ -195,7 +196,7 @@ struct OutputMap {
   }
 };
 
-/// The gradient of the input: a multiple of the output's, one of the value that was encoded, and a constant.
+/// The gradient of the input: the sum of multiples of the output's gradient and of the encoded value, and a constant.
 struct GradientMap {
   const void* y_gradient;
   ops::GradientNumbers numbers;

@@ -1,6 +1,6 @@
-// Sums over the rows of a tensor, two for each channel. Blocks take tiles that begin at the same channel, so that each
-// lane keeps its sums in registers; what the blocks found is added up by a second kernel. Every sum is made in an order
-// that the shape alone decides.
+// Sums over the rows of a tensor, two for each channel. A block processes tiles that begin at the same channel, so that
+// each lane keeps its sums in registers. A second kernel adds up the sums of the blocks. The order of all sums depends
+// only on the shape.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct LaneSums {
   float second[kBlocks][kChunk] = {};
 };
 
-/// Number `i` of a tile from each warp of a block, added in order.
+/// Adds number `i` of a tile over the warps of a block, in order.
 [[nodiscard]] __device__ __forceinline__ float sum_of_warps(const float (&sums)[kWarps][kTile], std::uint32_t i) {
   float sum = sums[0][i];
 #pragma unroll
@@ -27,8 +27,8 @@ struct LaneSums {
   return sum;
 }
 
-/// Writes the sums of a block whose tiles begin at channel `phase`: by channel if a tile has them all, else by place in
-/// the tile.
+/// Writes the sums of a block whose tiles begin at channel `phase`: by channel if a tile has all channels, otherwise by
+/// place in the tile.
 __device__ __forceinline__ void store_sums(const float (&lane_sums)[kBlocks][kChunk], float (&shared)[kWarps][kTile],
                                            std::uint32_t phase, std::uint32_t channels, float* out) {
   const std::uint32_t lane = threadIdx.x % kWarp;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_sums(const float (&lane_sums)[kBlocks][kCh
   }
 }
 
-/// source.add(sums, tile, lane, phase) for every tile.
+/// Calls source.add(sums, tile, lane, phase) for every tile.
 template <class Source>
 __global__ void __launch_bounds__(kThreads, Source::kBlocksOfMultiprocessor)
     channel_sums_kernel(const __grid_constant__ Source source, std::int64_t tiles, Channels channels, float* out) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, Source::kBlocksOfMultiprocessor)
   store_sums(sums.second, shared, phase, channels.count(), own + width);
 }
 
-/// finish(channel, first, second) with the sums of all blocks, by 32 channels and as many rows of threads.
+/// Calls finish(channel, first, second) with the sums over all blocks. A thread block has 32 channels and as many rows.
 inline constexpr int kFinishRows = 32;
 
 template <class Finish>
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kWarp* kFinishRows)
   finish(c, first, second);
 }
 
-/// Both kernels, one behind the other. `workspace` has plan.floats().
+/// Launches both kernels. `workspace` has plan.floats() numbers.
 template <class Source, class Finish>
 void sum_channels(const Source& source, const Finish& finish, const ops::ChannelSums& plan, float* workspace,
                   const Stream& stream) {

@@ -1,4 +1,4 @@
-// What fused operators have in common: `rotated` over a run of elements.
+// What fused operators share: checks, and jobs of `rotated` over a run of elements.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ inline void check_bytes(std::string_view call, std::string_view what, ConstByteS
 
 inline bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
-/// Whether kernels take what is encoded so, and elements of this type.
+/// Whether the kernels support this spec, element type and device.
 inline bool takes(const CodecSpec& spec, DType dtype, Device device) {
   const auto* rotated = std::get_if<Rotated>(&spec);
   return device.kind == DeviceKind::cuda && cuda::has_fused_operators() && rotated != nullptr && !rotated->mask_plane &&
@@ -39,7 +39,7 @@ inline bool takes(const CodecSpec& spec, DType dtype, Device device) {
 
 inline format::ElementOrder run_of(std::int64_t elems) { return format::element_order(Shape::contiguous({elems})); }
 
-/// An encoding of `elems` elements from `x` on.
+/// Makes the job that encodes `elems` elements from `x` on.
 inline codec::EncodeJob encode_run(std::string_view call, const Rotated& spec, DType dtype, std::int64_t elems,
                                    const void* x, ByteSpan dst, Seed seed, const Stream& stream) {
   check_bytes(call, "dst", dst, encoded_bytes(spec, dtype, elems));
@@ -55,7 +55,7 @@ inline codec::EncodeJob encode_run(std::string_view call, const Rotated& spec, D
           .stream = &stream};
 }
 
-/// A decoding of them.
+/// Makes the job that decodes `elems` elements to `dst`.
 inline codec::DecodeJob decode_run(std::string_view call, const Rotated& spec, DType dtype, std::int64_t elems,
                                    ConstByteSpan src, void* dst, Seed seed, const Stream& stream) {
   check_bytes(call, "src", src, encoded_bytes(spec, dtype, elems));

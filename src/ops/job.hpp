@@ -1,4 +1,4 @@
-// What fused operators hand to their kernels: everything is validated. Where numbers of channels lie.
+// What fused operators pass to their kernels, all of it validated, and where the numbers of channels lie.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace actzip::ops {
 
-/// Fused operators take `rotated` in groups of so many.
+/// Fused operators support `rotated` in groups of this size.
 inline constexpr int kGroup = 256;
 
 /// A gradient behind a mask.
 struct MaskedGradientJob {
   Elements elements;
-  const std::byte* mask;  ///< one bit an element
+  const std::byte* mask;  ///< one bit per element
   const void* y_gradient;
   void* x_gradient;
   const Stream* stream;
 };
 
-/// The three numbers of each channel by which the gradient of the input is made.
+/// Three numbers for each channel, from which the gradient of the input is computed: see GradientMap.
 struct GradientNumbers {
   static constexpr std::int64_t kCount = 3;
 
@@ -35,7 +35,7 @@ struct GradientNumbers {
       : by_gradient(data), by_value(data + channels), constant(data + 2 * channels) {}
 };
 
-/// An encoding whose source is a batch norm's input.
+/// Encodes the input of a batch norm while normalising it.
 struct NormalizedJob {
   codec::EncodeJob encode;
   std::int64_t channels;
@@ -44,7 +44,7 @@ struct NormalizedJob {
   std::byte* positive;  ///< or null
 };
 
-/// A decoding of a batch norm's input, whose target is its output or the gradient of the input.
+/// Decodes the input of a batch norm into its output or into the gradient of the input.
 struct DenormalizedJob {
   codec::DecodeJob decode;
   std::int64_t channels;
@@ -52,17 +52,17 @@ struct DenormalizedJob {
   const std::byte* positive;  ///< or null
 };
 
-/// How sums over rows are made: blocks whose tiles begin at one channel each, and their sums behind each other in a
+/// How sums over rows are computed: by blocks whose tiles all begin at the same channel. Their sums are contiguous in a
 /// workspace.
 struct ChannelSums {
   static constexpr std::int64_t kTile = 1024;
   static constexpr std::int64_t kWarps = 4;
-  static constexpr std::int64_t kMostBlocks = 528;  ///< four a multiprocessor of the largest devices of today
+  static constexpr std::int64_t kMostBlocks = 528;  ///< four for each of 132 multiprocessors
 
   std::int64_t channels;
   std::int64_t tiles;
-  std::int64_t blocks;  ///< so many tiles on the channels are the same again
-  std::int64_t width;   ///< sums of a block, twice
+  std::int64_t blocks;  ///< a multiple of the tiles after which the channels repeat
+  std::int64_t width;   ///< sums of a block, of which there are two sets
 
   explicit ChannelSums(const ChannelRows& shape)
       : channels(shape.channels), tiles(format::ceil_div(shape.elems(), kTile)) {
@@ -77,7 +77,7 @@ struct ChannelSums {
   [[nodiscard]] std::int64_t floats() const { return blocks * 2 * width; }
 
  private:
-  static constexpr std::int64_t kTilesOfWarp = 4;  ///< fewer are not worth a block's end
+  static constexpr std::int64_t kTilesOfWarp = 4;  ///< with fewer, the end of a block would cost too much
 };
 
 }  // namespace actzip::ops

@@ -1,4 +1,4 @@
-// Gradients behind a mask on CUDA: a lane takes eight elements and one byte of the mask.
+// Gradients behind a mask on CUDA: a lane processes eight elements and one byte of the mask.
 #include <cstdint>
 
 #include "cuda/chunk.cuh"
@@ -10,7 +10,7 @@
 namespace actzip::cuda {
 namespace {
 
-/// A gradient where a bit says so; with Scaled a multiple of it, and 0 times it elsewhere.
+/// Writes the gradient where a bit is 1 and 0 elsewhere. If Scaled, it writes the gradient times `factor` or times 0.
 template <DType Type, bool Scaled>
 __global__ void __launch_bounds__(kThreads)
     masked_gradient_kernel(const std::byte* bits, const __grid_constant__ DenseAccess<Storage<Type>> from,

@@ -1,4 +1,4 @@
-// Norms of rows on CUDA: a decoding into their result.
+// Norms over rows on CUDA: a decoding whose target computes their result.
 #include <cstdint>
 
 #include "cuda/rotated_kernels.cuh"

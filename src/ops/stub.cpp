@@ -1,5 +1,5 @@
-// Stands in for the kernels of fused operators in a build without CUDA. Nobody comes further than
-// has_fused_operators().
+// Replaces the kernels of fused operators in a build without CUDA. They are never called, because has_fused_operators()
+// is checked first.
 #include <stdexcept>
 
 #include "ops/backend.hpp"

@@ -1,5 +1,5 @@
-// affine: format.md, section 6. A group is measured, quantized to bytes and packed, all in the first cache; elements
-// are widened wherever they are read, which costs less than to write them down.
+// affine: format.md, section 6. A group is measured, quantized to bytes and packed, all within the L1 cache. Elements
+// are widened wherever they are read, which costs less than storing them widened.
 #include "math/affine.hpp"
 
 #include "cpu/loops/elements.hpp"
@@ -12,13 +12,13 @@ namespace {
 
 constexpr int kMaxGroup = 1024;
 
-/// What a thread works in. The arrays of a small group lie close together, because a load waits for a store whose
-/// address differs from its own by a multiple of 4 KiB.
+/// A thread's scratch memory. The arrays of a small group lie close together, because a load waits for an earlier store
+/// if their addresses differ by a multiple of 4 KiB.
 class Scratch {
  public:
   explicit Scratch(int group) : room_(round_up(group, kPackStep)) {}
 
-  /// Elements of group `g`; those of the one before are kept.
+  /// The elements of group `g`. Those of the group before it are kept.
   template <class T>
   T* elements(std::int64_t g) {
     return reinterpret_cast<T*>(memory_ + g % 2 * 4 * room_);
@@ -37,7 +37,7 @@ struct Extremes {
   float hi;
 };
 
-/// Of `count` elements, a multiple of 2 * kLanes; both are NaN if any is.
+/// The extremes of `count` elements, a multiple of 2 * kLanes. Both are NaN if any element is.
 template <DType Type>
 Extremes extremes(const Storage<Type>* x, int count) {
   Floats lo = load_widened<Type>(x);
@@ -73,11 +73,11 @@ void quantize(const Storage<Type>* x, int count, const math::AffineGroup& group,
   }
 }
 
-/// A group that has been read.
+/// A group that has been read and measured.
 template <DType Type>
 struct Measured {
   format::GroupRange range;
-  const Storage<Type>* x;  ///< its elements, and behind them some of its own up to a multiple of kPackStep
+  const Storage<Type>* x;  ///< its elements, padded with one of them to a multiple of kPackStep
   math::AffineGroup group;
 };
 
@@ -99,7 +99,8 @@ Measured<Type> measure(const Affine& spec, const codec::EncodeJob& job, std::int
   return result;
 }
 
-/// A group is measured before the one in front of it is quantized: the steps of the one fill the waits of the other.
+/// Each group is measured before the previous one is quantized, so that the instructions of one fill the waits of the
+/// other.
 template <DType Type, int Bits, bool Noisy>
 __attribute__((flatten)) void encode_groups(const Affine& spec, const codec::EncodeJob& job, math::HashKey key,
                                             Range groups) {
@@ -120,7 +121,7 @@ __attribute__((flatten)) void encode_groups(const Affine& spec, const codec::Enc
       continue;
     }
     if (Noisy) fill_noise(key, g * job.geometry.group, job.geometry.group, scratch.noise());
-    // At the lowest level 16 codes of 1 bit are packed at a time, and may end inside a word.
+    // At the lowest level 16 codes are packed at a time; with odd widths these may end inside a word.
     const bool whole = padded == now.range.count && now.range.count * Bits % 32 == 0;
     quantize<Type, Bits, Noisy>(now.x, padded, now.group, scratch.noise(), whole ? dst : scratch.packed());
     if (!whole) copy_packed(dst, scratch.packed(), now.range.count, Bits);

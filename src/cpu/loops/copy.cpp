@@ -1,10 +1,10 @@
-// cast and copy: format.md, section 8. Encoded, both are a dense run of elements.
+// cast and copy: format.md, section 8. In both, the codes are a dense run of elements.
 #include "cpu/loops/elements.hpp"
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 namespace {
 
-/// Elements [first, last) of a range of blocks.
+/// The elements [first, last) of a range of blocks.
 Range elements_of(Range blocks, std::int64_t elems) {
   const std::int64_t last = blocks.last * kBlock;
   return {blocks.first * kBlock, last < elems ? last : elems};
@@ -41,7 +41,7 @@ void cast_from(const codec::DecodeJob& job, Range elements) {
   });
 }
 
-/// Calls body.operator()<T>() with an integer of the element's size.
+/// Calls body.operator()<T>() with an unsigned integer type of the element's size.
 template <class Body>
 void with_element_size(DType dtype, Body body) {
   switch (dtype_bytes(dtype)) {

@@ -1,4 +1,4 @@
-// Walks a view in memory order. The place of the first element takes divisions; from there on only additions.
+// Walks through a view in memory order. Finding the first element takes divisions; after that there are only additions.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ class Cursor {
     index_[0] = first;
   }
 
-  /// Calls visit(offset, stride, length) for the pieces of the innermost dimension that hold the next `count` elements.
+  /// Calls visit(offset, stride, length) for the pieces of the innermost dimension that contain the next `count`
+  /// elements.
   template <class Visit>
   __attribute__((always_inline)) void advance(std::int64_t count, const Visit& visit) {
     if (order_->dense()) {

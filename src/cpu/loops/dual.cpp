@@ -1,5 +1,5 @@
-// dual: format.md, section 9. First samples are measured, row by row as they lie in memory; then blocks of elements are
-// coded like those of the codecs without groups.
+// dual: format.md, section 9. Samples are measured first, row by row in memory order. Then units of kBlock elements are
+// coded, as in the codecs without groups.
 #include "math/dual.hpp"
 
 #include "cpu/loops/elements.hpp"
@@ -13,8 +13,8 @@ namespace {
 
 constexpr float kInfinity = __builtin_inff();
 
-/// What is known of the columns of the blocks that a slice of the maps crosses: numbers for each row of blocks, each
-/// position of its width and each channel.
+/// Sums and extremes of the columns of all blocks at the current depth: one entry for each row of blocks, position
+/// along the width, and channel.
 struct Columns {
   float* sum;
   float* least;
@@ -37,7 +37,7 @@ struct Columns {
     }
   }
 
-  /// Elements of a row, from number `first` of its row of blocks on.
+  /// Adds `length` elements of a row. `first` is the entry of the first one.
   void take(std::int64_t first, const float* x, std::int64_t length) const {
     for (std::int64_t i = 0; i < length; ++i) {
       const std::int64_t at = first + i;
@@ -48,7 +48,7 @@ struct Columns {
   }
 };
 
-/// The block's columns joined: neighbours are summed until one is left.
+/// Joins the columns of a block: neighbouring sums are added until one is left.
 struct Joined {
   float sum;
   float least = kInfinity;
@@ -72,7 +72,7 @@ struct Joined {
   }
 };
 
-/// The parts of the section of statistics.
+/// The two parts of the statistics section.
 struct Parts {
   std::byte* stats;
   std::byte* averages;
@@ -86,7 +86,7 @@ struct Parts {
   }
 };
 
-/// One sample: read once as it lies in memory.
+/// One sample, read once in memory order.
 class Sample {
  public:
   Sample(const format::DualLayout& layout, const Parts& parts, std::int64_t number, float* room)
@@ -131,7 +131,8 @@ class Sample {
   }
 
  private:
-  /// All rows of these blocks have been taken.
+  /// Writes the averages of the blocks in a slice of blocks, all of whose rows have been read, and updates their maps'
+  /// extremes.
   void finish_blocks(std::int64_t slice) {
     const std::int64_t count = layout_.block_rows * layout_.block_columns;
     for (std::int64_t block = slice * count; block < (slice + 1) * count; ++block) {
@@ -158,7 +159,7 @@ class Sample {
   float* negated_most_;
 };
 
-/// What each element of a block of kBlock is coded against.
+/// The average, min and step for each element of a unit of kBlock elements.
 struct Against {
   alignas(64) float average[kBlock];
   alignas(64) float min[kBlock];
@@ -186,7 +187,7 @@ struct Against {
   }
 };
 
-/// The map's numbers in all lanes.
+/// The min and inverse step of each lane's map.
 struct VectorGroup {
   Floats min;
   Floats inverse;
@@ -197,7 +198,8 @@ int block_elems(std::int64_t elems, std::int64_t b) {
   return static_cast<int>(left < kBlock ? left : kBlock);
 }
 
-/// Codes of what no residual can be taken of are 0: such elements count as what decodes from code 0.
+/// Elements of unrepresentable maps get code 0. Their step is 0 already; their other numbers are set to 0, so that no
+/// NaN is converted.
 void drop_unrepresentable(Against& against, float* x, int count) {
   for (int i = 0; i < count; ++i) {
     if (!math::is_nan(against.min[i])) continue;

@@ -1,4 +1,4 @@
-// Reading the elements of a view as binary32, and writing them: the dense ones by vectors, the others one by one.
+// Reads the elements of a view as binary32, and writes them: dense ones by vectors, others one by one.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ inline Floats load_widened(const Storage<Type>* from) {
   if constexpr (Type == DType::bf16) return floats_of(load_halves(from) << 16);
 }
 
-/// The lanes as they are stored. Numbers only.
+/// The lanes in the form in which they are stored. No lane may be NaN.
 template <DType Type>
 inline auto rounded(Floats x) {
   if constexpr (Type == DType::f32) {
@@ -46,20 +46,21 @@ inline auto rounded(Floats x) {
   }
 }
 
-/// The same with NaN, which becomes the canonical one: all its bits are in the upper half, and rounding keeps them.
+/// The same for all lanes: a NaN becomes the canonical one. All bits of kNanF32 are in the upper half, so rounding
+/// keeps them.
 template <DType Type>
 inline auto canonical(Floats x) {
   return rounded<Type>(x != x ? floats_of(broadcast(math::kNanF32)) : x);
 }
 
-/// A number beyond the type's largest becomes the largest. NaN stays.
+/// Numbers beyond the type's largest become the largest. NaN stays.
 template <DType Type>
 inline Floats saturated(Floats x) {
   if constexpr (Type == DType::f32) return x;
   return max(broadcast(-kLargest<Type>), min(broadcast(kLargest<Type>), x));
 }
 
-/// Widens `count` elements `stride` apart.
+/// Widens `count` elements that are `stride` apart.
 template <DType Type>
 inline void widen(const Storage<Type>* from, std::int64_t stride, std::int64_t count, float* to) {
   std::int64_t i = 0;
@@ -69,10 +70,10 @@ inline void widen(const Storage<Type>* from, std::int64_t stride, std::int64_t c
   for (; i < count; ++i) to[i] = math::Element<Type>::widen(from[i * stride]);
 }
 
-/// For values of which nothing is known.
+/// A bound for values of which nothing is known.
 inline constexpr float kUnbounded = __builtin_bit_cast(float, math::kNanF32);
 
-/// How values have to be narrowed.
+/// How values are narrowed.
 enum class Narrowing : std::uint8_t {
   rounded,    ///< all are finite and none is beyond the type's largest
   saturated,  ///< a number beyond it becomes the largest
@@ -85,7 +86,8 @@ inline auto narrowed(Floats x) {
   return canonical<Type>(How == Narrowing::saturated ? saturated<Type>(x) : x);
 }
 
-/// Narrows `count` elements to elements `stride` apart. Behind the last one, `from` has room up to a whole vector.
+/// Narrows `count` values to elements that are `stride` apart. Behind the last value, `from` must be readable up to a
+/// whole vector.
 template <DType Type, Narrowing How>
 inline void narrow(const float* from, std::int64_t count, Storage<Type>* to, std::int64_t stride) {
   for (std::int64_t i = 0; i < count; i += kLanes) {
@@ -98,14 +100,14 @@ inline void narrow(const float* from, std::int64_t count, Storage<Type>* to, std
   }
 }
 
-/// Reads elements as they are stored, on from element `first`, piece by piece.
+/// Reads elements in their stored form, piece by piece, starting at element `first`.
 template <class T>
 class Reader {
  public:
   Reader(const codec::ElementView<const void*>& src, std::int64_t first)
       : data_(static_cast<const T*>(src.data)), dense_(src.order.dense()), cursor_(src.order, first) {}
 
-  /// The next `count` elements; they stay where they are if they are dense, otherwise they go to `buffer`.
+  /// Returns the next `count` elements: in place if the view is dense, otherwise copied to `buffer`.
   const T* next(std::int64_t count, T* buffer) {
     const T* result = buffer;
     cursor_.advance(count, [&](std::int64_t offset, std::int64_t stride, std::int64_t length) {
@@ -126,7 +128,7 @@ class Reader {
   Cursor cursor_;
 };
 
-/// Writes elements as they are stored, on from element `first`, piece by piece.
+/// Writes elements in their stored form, piece by piece, starting at element `first`.
 template <class T>
 class Writer {
  public:
@@ -150,7 +152,7 @@ class Writer {
   Cursor cursor_;
 };
 
-/// Reads elements as floats, on from element `first`, piece by piece.
+/// Reads elements as floats, piece by piece, starting at element `first`.
 class FloatReader {
  public:
   FloatReader(const codec::ElementView<const void*>& src, std::int64_t first)
@@ -159,7 +161,7 @@ class FloatReader {
         in_place_(src.dtype == DType::f32 && src.order.dense()),
         cursor_(src.order, first) {}
 
-  /// The next `count` elements; they stay where they are if they are dense floats, otherwise they go to `buffer`.
+  /// Returns the next `count` elements: in place if the view is dense and f32, otherwise copied to `buffer`.
   const float* next(std::int64_t count, float* buffer) {
     if (!in_place_) return read(count, buffer);
     const float* result = nullptr;
@@ -169,7 +171,7 @@ class FloatReader {
     return result;
   }
 
-  /// The next `count` elements, in `buffer` in any case.
+  /// Returns the next `count` elements, always in `buffer`.
   __attribute__((noinline)) const float* read(std::int64_t count, float* buffer) {
     with_float_type(dtype_, [&]<DType Type>() { read_as<Type>(count, buffer); });
     return buffer;
@@ -190,10 +192,12 @@ class FloatReader {
   Cursor cursor_;
 };
 
-/// What no cache would keep is written past it, which saves reading the old contents.
+/// Outputs of at least this size are written past the cache: they would not stay in it, and this saves reading the old
+/// contents.
 inline constexpr std::int64_t kPastCacheBytes = std::int64_t{16} << 20;
 
-/// Writes floats as elements, on from element `first`, piece by piece. `Beyond` is for what the type cannot hold.
+/// Writes floats as elements, piece by piece, starting at element `first`. `Beyond` says what happens to numbers beyond
+/// the type's largest.
 template <Narrowing Beyond = Narrowing::saturated>
 class FloatWriter {
  public:
@@ -209,8 +213,8 @@ class FloatWriter {
     if (large_) finish_streams();
   }
 
-  /// Writes `count` elements, kBlock at most; values(i) gives the vector of those from i on. No magnitude is above
-  /// `bound`; NaN says that nothing is known.
+  /// Writes `count` elements, at most kBlock. values(i) returns the vector that starts at element i. No magnitude is
+  /// above `bound`, unless that is NaN: then nothing is known.
   template <class Values>
   void write(std::int64_t count, float bound, Values values) {
     with_float_type(dtype_, [&]<DType Type>() {

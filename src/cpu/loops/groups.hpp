@@ -10,7 +10,7 @@
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 
-/// The two numbers of a group, already rounded to their type.
+/// The two statistics of a group, already rounded to their type.
 struct Stats {
   float first;
   float second;
@@ -53,7 +53,8 @@ inline std::int64_t mask_offset(const format::Geometry& geometry, const format::
   return sections.mask + 4 * range.segment * sections.mask_words + range.number * geometry.group / 8;
 }
 
-/// body.operator()<Bits>() for a width of 1 to Most: that of dispatch.hpp would be shared between instruction sets.
+/// Calls body.operator()<Bits>() for a width of 1 to Most. The function of dispatch.hpp would be shared between
+/// instruction sets.
 template <int Most, class Body>
 void with_width(int bits, Body body) {
   if constexpr (Most > 1) {

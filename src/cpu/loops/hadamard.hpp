@@ -1,9 +1,9 @@
-// The Hadamard transform of a group, which leaves its coefficients with bits 0 and 5 of their index exchanged.
-// `rotated` does it twice, which puts them back.
+// The Hadamard transform of a group. It leaves the coefficients with bits 0 and 5 of their index exchanged. `rotated`
+// applies it twice, which puts them back.
 //
-// Every level takes the bits of the index in the same order, 1 to 7 and then 0, so that all round alike. Bits inside a
-// vector are exchanged with a shuffle. Bit 0 comes last and pairs vectors that differ in bit 5: to bring even and odd
-// elements to the same lanes exchanges bits 0 and 5, at no cost.
+// Every level processes the bits of the index in the same order, from bit 1 up and then bit 0, so that all levels round
+// alike. Bits inside a vector use shuffles. Bit 0 comes last and pairs vectors that differ in bit 5. Bringing even and
+// odd elements to the same lanes exchanges bits 0 and 5 at no cost.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ inline void unrolled(const Body& body) {
   }(std::make_integer_sequence<int, Count>{});
 }
 
-/// Sum in the lanes whose bit `Step` is 0, difference in the others.
+/// The sum in lanes whose bit `Step` is 0, the difference in the others.
 template <int Step>
 inline Floats lane_butterfly(Floats x) {
   const Floats sign = (iota() & std::uint32_t{Step}) == 0U ? broadcast(1.0F) : broadcast(-1.0F);
   return multiply_add(x, sign, exchange<Step>(x));
 }
 
-/// Bits 1 and up of the index inside a vector.
+/// The stages for those bits of the index, from bit 1 up, that lie inside a vector.
 template <int Step = 2>
 inline Floats inside(Floats x) {
   if constexpr (Step == kLanes) {
@@ -40,7 +40,7 @@ inline Floats inside(Floats x) {
   }
 }
 
-/// All bits of the number of a vector among `Count` of them.
+/// The stages for the bits of a vector's number among `Count` vectors.
 template <int Count, int Step = 1>
 inline void between(Floats (&v)[Count]) {
   if constexpr (Step < Count) {
@@ -54,7 +54,7 @@ inline void between(Floats (&v)[Count]) {
   }
 }
 
-/// The stages of `Count` vectors that lie `Stride` apart, in registers.
+/// The stages for `Count` vectors that lie `Stride` apart, computed in registers.
 template <int Count, int Stride, bool Inside>
 inline void tile(Floats* v) {
   Floats registers[Count];
@@ -65,8 +65,9 @@ inline void tile(Floats* v) {
 
 }  // namespace detail
 
-/// In place, to be inlined into a function that is flattened. `Group` elements, of which vector i holds [i*kLanes,
-/// (i+1)*kLanes). Where there are too few registers for all, the bits between vectors are taken in two steps.
+/// Transforms `Group` elements in place; vector i holds elements [i*kLanes, (i+1)*kLanes). To be inlined into a
+/// function with the attribute `flatten`. If there are too few registers for all vectors, the bits between vectors are
+/// processed in two steps.
 template <int Group>
 inline void hadamard(Floats (&v)[Group / kLanes]) {
   constexpr int kVectors = Group / kLanes;

@@ -6,7 +6,7 @@
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 namespace {
 
-/// What a code is before it is packed, and after it was unpacked.
+/// The type of a code before packing and after unpacking.
 template <int Bits>
 struct CodeOf {
   using Type = std::uint8_t;
@@ -20,7 +20,7 @@ struct CodeOf<32> {
   using Type = std::uint32_t;
 };
 
-/// Calls body.operator()<int>() for the widths that index_bits() gives.
+/// Calls body.operator()<int>() for the widths that index_bits() returns.
 template <class Body>
 void with_index_bits(std::int64_t bound, Body body) {
   switch (index_bits(bound)) {
@@ -33,7 +33,7 @@ void with_index_bits(std::int64_t bound, Body body) {
   }
 }
 
-/// Returns whether a value lay outside [0, bound); its code is 0.
+/// Returns whether any value lies outside [0, bound); the code of such a value is 0.
 template <class T, class Code>
 bool to_codes(const T* x, int count, std::int64_t bound, Code* codes) {
   const auto limit = static_cast<std::uint64_t>(bound);

@@ -1,8 +1,8 @@
-// What every file in this folder begins with: the loops of the level that is being built.
+// Every file in this folder includes this: the loops of the level that is being built.
 //
-// The build names the level, ACTZIP_CPU_LEVEL, and it becomes a namespace. Nothing else may leave these files: the
-// linker keeps one copy of an inline function, and it could be the one that a lesser machine cannot run. So everything
-// stands in the level's namespace or is always inlined, and templates of the standard library are not called.
+// The build defines ACTZIP_CPU_LEVEL, which becomes a namespace. These files must not emit other symbols: the linker
+// keeps one copy of an inline function, and that could be a copy that a machine with fewer instructions cannot run. So
+// everything is in the level's namespace or always inlined, and standard library templates are not called.
 #pragma once
 
 #include "cpu/loops.hpp"

@@ -8,13 +8,14 @@
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 namespace {
 
-/// Elements of block `b`.
+/// Number of elements of block `b`.
 int block_count(std::int64_t elems, std::int64_t b) {
   const std::int64_t left = elems - b * kBlock;
   return static_cast<int>(left < kBlock ? left : kBlock);
 }
 
-/// Stores the bits of `count` elements, of which word_of(i) gives those from i on. What is behind them becomes 0.
+/// Stores the bits of `count` elements; word_of(i) returns those of the 32 elements from i on. Bits behind the last
+/// element become 0.
 template <class WordOf>
 void store_bits(int count, std::byte* words, WordOf word_of) {
   for (int i = 0; i < count; i += 32, words += 4) {
@@ -30,7 +31,7 @@ void encode_bytes(const codec::EncodeJob& job, Range blocks) {
   for (std::int64_t b = blocks.first; b < blocks.last; ++b) {
     const int count = block_count(job.geometry.elems, b);
     const std::uint8_t* x = reader.next(count, buffer);
-    if (count < kBlock && x != buffer) {  // a whole word may be read behind the last element
+    if (count < kBlock && x != buffer) {  // word_of reads 32 elements, even behind the last one
       __builtin_memcpy(buffer, x, static_cast<std::size_t>(count));
       x = buffer;
     }
@@ -55,7 +56,7 @@ void encode_floats(const Mask& spec, const codec::EncodeJob& job, Range blocks) 
   }
 }
 
-/// The bits of block `b` as bytes 0 and 1.
+/// Unpacks the bits of block `b` to bytes 0 and 1.
 void load_bits(const codec::DecodeJob& job, std::int64_t b, int count, std::uint8_t* bits) {
   const std::byte* src = job.src + b * (kBlock / 8);
   if (count == kBlock) return unpack<1>(src, kBlock, bits);

@@ -1,5 +1,5 @@
-// Codes as bytes, into the packed form of format.md, section 3, and back. Every width takes the same three steps, each
-// of which works on neighbours in all lanes of a vector: bytes become pairs, these fours, these eights.
+// Packs codes, stored as bytes, into the form of format.md, section 3, and unpacks them. Every width takes the same
+// three steps, which join neighbours in all lanes of a vector: bytes to pairs, these to fours, and these to eights.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 
-/// Codes that are packed at a time: a whole number of words at every width, but for 1 bit at the lowest level.
+/// Number of codes packed at a time: a whole number of words, except for odd widths at the lowest level.
 inline constexpr int kPackStep = 4 * kLanes;
 namespace detail {
 
-/// `low` in every lane of `lane_bits` bits.
+/// `low` repeated in every lane of `lane_bits` bits.
 constexpr std::uint64_t in_lanes(int lane_bits, std::uint64_t low) {
   std::uint64_t result = 0;
   for (int at = 0; at < 64; at += lane_bits) result |= low << at;
@@ -23,7 +23,7 @@ constexpr std::uint64_t in_lanes(int lane_bits, std::uint64_t low) {
 
 constexpr std::uint64_t low_bits(int bits) { return bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1; }
 
-/// In each lane of 2 * Half bits, two numbers of `Bits` bits at 0 and Half: moves the second to bit `Bits`.
+/// Each lane of 2 * Half bits has two numbers of `Bits` bits, at bits 0 and Half. Moves the second one to bit `Bits`.
 template <int Half, int Bits, class Quad>
 inline Quad join(Quad x) {
   constexpr std::uint64_t kFirst = in_lanes(2 * Half, low_bits(Bits));
@@ -39,7 +39,7 @@ inline Quad part(Quad x) {
 
 }  // namespace detail
 
-/// Eight codes, a byte each, to the lowest 8 * Bits bits of 64.
+/// Joins eight codes, one byte each, in the lowest 8 * Bits bits of 64.
 template <int Bits>
 inline Quads join8(Quads x) {
   if constexpr (Bits == 8) {
@@ -51,20 +51,20 @@ inline Quads join8(Quads x) {
   }
 }
 
-/// The inverse; what stands above the lowest 8 * Bits bits is dropped.
+/// The inverse. Bits above the lowest 8 * Bits are dropped.
 template <int Bits, class Quad>
 inline Quad part8(Quad x) {
   if constexpr (Bits == 8) return x;
   return detail::part<8, Bits>(detail::part<16, 2 * Bits>(detail::part<32, 4 * Bits>(x)));
 }
 
-/// Packs kPackStep codes, of which byte `Byte` of each lane is one.
+/// Packs kPackStep codes; byte `Byte` of each lane is one code.
 template <int Bits, int Byte = 0>
 __attribute__((always_inline)) inline void pack_lanes(const Words (&lanes)[4], std::byte* packed) {
   store_low_bytes<Bits>(packed, join8<Bits>(pick_bytes<Byte>(lanes[0], lanes[1], lanes[2], lanes[3])));
 }
 
-/// Packs `count` codes, a multiple of kPackStep, that are bytes.
+/// Packs `count` codes that are bytes; `count` is a multiple of kPackStep.
 template <int Bits>
 inline void pack(const std::uint8_t* codes, int count, std::byte* packed) {
   for (int i = 0; i < count; i += kPackStep) {
@@ -80,10 +80,10 @@ inline void unpack(const std::byte* packed, int count, std::uint8_t* codes) {
   }
 }
 
-/// Bytes of the words that `count` codes take.
+/// Size in bytes of `count` codes, in whole words.
 constexpr std::int64_t word_bytes(std::int64_t count, int bits) { return format::ceil_div(count * bits, 32) * 4; }
 
-/// Copies `count` packed codes, with zeros behind them up to a whole word.
+/// Copies `count` packed codes and pads them with zeros to a whole word.
 inline void copy_packed(std::byte* to, const std::byte* from, std::int64_t count, int bits) {
   const std::int64_t bytes = word_bytes(count, bits);
   __builtin_memcpy(to, from, static_cast<std::size_t>(bytes));

@@ -1,4 +1,4 @@
-// rotated: format.md, section 7. Sums are taken in 32 lanes at every level, so that all levels write the same bytes.
+// rotated: format.md, section 7. Sums have 32 partial sums at every level, so that all levels write the same bytes.
 #include "math/rotated.hpp"
 
 #include "cpu/loops/elements.hpp"
@@ -12,10 +12,11 @@ namespace {
 constexpr int kMaxGroup = 256;
 constexpr float kNan = __builtin_bit_cast(float, math::kNanF32);
 
-/// A sum in 32 lanes, then halves onto halves: the order does not depend on the width of a vector.
+/// A sum of 32 partial sums, which are then added halves onto halves. The order does not depend on the width of a
+/// vector.
 class Sum {
  public:
-  /// `number` is that of the vector in its group.
+  /// `number` is the vector's number in its group.
   void add(int number, Floats x) { parts_[number % kParts] += x; }
 
   [[nodiscard]] float total() {
@@ -30,7 +31,7 @@ class Sum {
   Floats parts_[kParts] = {};
 };
 
-/// The signs of one group, a bit for each element, in order.
+/// The signs of one group, one bit for each element, in order.
 template <int Group>
 class Signs {
  public:
@@ -40,7 +41,7 @@ class Signs {
     const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
     std::uint8_t bytes[Group / 8];
     for (int i = 0; i < Group / 8; ++i) {
-      // Eight elements share a word. Of those, the even ones have bits 0 to 3 and the odd ones 16 to 19.
+      // Eight elements share a word: bits 0 to 3 belong to the even ones, bits 16 to 19 to the odd ones.
       std::uint32_t bits = math::hash_word(upper, static_cast<std::uint32_t>(counter) + static_cast<std::uint32_t>(i));
       bits = (bits >> math::sign_bit(e)) & 0x000f000fU;
       bits = (bits | bits << 2) & 0x00330033U;
@@ -50,8 +51,8 @@ class Signs {
     __builtin_memcpy(bits_, bytes, sizeof bits_);
   }
 
-  /// The second signs of a group, in the order in which one transform leaves its coefficients: bits 0 and 5 of the
-  /// index exchanged, so that even and odd ones take theirs from neighbouring words.
+  /// The second signs of a group, in the order in which the first transform leaves the coefficients: bits 0 and 5 of
+  /// the index are exchanged, so even and odd elements take their signs from neighbouring words.
   static Signs second(math::HashKey key, std::int64_t g) {
     Signs result(key.for_second_signs(), g);
     for (int i = 0; i < Group / 32; i += 2) {
@@ -63,14 +64,15 @@ class Signs {
     return result;
   }
 
-  /// Applies those of elements [i, i + kLanes).
+  /// Applies the signs of elements [i, i + kLanes).
   [[nodiscard]] Floats apply(std::int64_t i, Floats x) const { return negate_where(bits_[i / 32] >> (i % 32), x); }
 
  private:
   std::uint32_t bits_[Group / 32];
 };
 
-/// H D2 H v, in place. Each transform exchanges bits 0 and 5 of the index: after two, all are where they belong.
+/// Computes H D2 H v in place. Each transform exchanges bits 0 and 5 of the index, so after two all elements are in
+/// order.
 template <int Group>
 __attribute__((noinline, flatten)) void mix(Floats (&v)[Group / kLanes], math::HashKey key, std::int64_t g) {
   const Signs<Group> second = Signs<Group>::second(key, g);
@@ -79,7 +81,7 @@ __attribute__((noinline, flatten)) void mix(Floats (&v)[Group / kLanes], math::H
   hadamard<Group>(v);
 }
 
-/// What follows from a group's coefficients.
+/// Chooses the codes and levels of a group with root mean square `sigma`.
 template <int Bits>
 struct Quantizer {
   static constexpr int kCuts = math::kLevelCount<Bits> - 1;
@@ -105,16 +107,16 @@ struct Quantizer {
   }
 };
 
-/// A group on its way to codes.
+/// A group between its transform and its codes.
 template <int Group>
 struct Transformed {
   format::GroupRange range;
   float mean;
-  float energy;  ///< the sum of the squares of `y`; not finite if the group cannot be represented
+  float energy;  ///< the sum of the squares of `y`; not finite if the group is unrepresentable
   Floats y[Group / kLanes];
 };
 
-/// `x` holds the group, with zeros behind its elements.
+/// Transforms a group. `x` holds its elements, followed by zeros up to `Group`.
 template <int Group>
 __attribute__((flatten)) void transform(const float* x, bool bf16_mean, math::HashKey key, std::int64_t g,
                                         Transformed<Group>& result) {
@@ -140,7 +142,7 @@ __attribute__((flatten)) void transform(const float* x, bool bf16_mean, math::Ha
   result.energy = squares.total();
 }
 
-/// The coefficients become packed codes; the result is (mean, scale) as stored. `noise` rounds the scale.
+/// Packs the codes of the coefficients. Returns (mean, scale) as stored; `noise` rounds the scale.
 template <int Bits, int Group>
 __attribute__((flatten)) Stats quantize(const Transformed<Group>& group, StatsType type, std::uint32_t noise,
                                         std::byte* packed) {
@@ -165,7 +167,7 @@ __attribute__((flatten)) Stats quantize(const Transformed<Group>& group, StatsTy
   return {group.mean, type == StatsType::bf16 ? math::bf16_stochastic(scale, noise) : scale};
 }
 
-/// The values of the codes, for lookup().
+/// The level of each code, for lookup().
 template <int Bits>
 struct Values {
   float of_code[Bits < 4 ? 8 : 1 << Bits] = {};
@@ -177,7 +179,7 @@ struct Values {
   }
 };
 
-/// The transform of a group's levels.
+/// Looks up the levels of a group's codes and transforms them.
 template <int Bits, int Group>
 __attribute__((flatten)) void decode_group(const std::uint8_t* codes, math::HashKey key, std::int64_t g,
                                            Floats (&v)[Group / kLanes]) {
@@ -186,7 +188,7 @@ __attribute__((flatten)) void decode_group(const std::uint8_t* codes, math::Hash
   mix<Group>(v, key, g);
 }
 
-/// One bit for each of `count` values, a multiple of 32: 1 where it is not 0.
+/// Stores one bit for each of `count` values, a multiple of 32: 1 where the value is not 0.
 void store_mask(const float* x, int count, std::byte* words) {
   for (int i = 0; i < count; i += 32, words += 4) {
     std::uint32_t word = 0;
@@ -195,7 +197,7 @@ void store_mask(const float* x, int count, std::byte* words) {
   }
 }
 
-/// Reads and transforms group `g`, and stores its part of the mask plane.
+/// Reads and transforms group `g`, and stores its bits of the mask plane.
 template <int Group>
 void take_in(const Rotated& spec, const codec::EncodeJob& job, math::HashKey key, std::int64_t g, FloatReader& reader,
              Transformed<Group>& result) {
@@ -210,7 +212,8 @@ void take_in(const Rotated& spec, const codec::EncodeJob& job, math::HashKey key
   }
 }
 
-/// A group is transformed before the one in front of it is quantized: the steps of the one fill the waits of the other.
+/// Each group is transformed before the previous one is quantized, so that the instructions of one fill the waits of
+/// the other.
 template <int Bits, int Group>
 void encode_groups(const Rotated& spec, const codec::EncodeJob& job, math::HashKey key, Range groups) {
   Transformed<Group> slots[2];
@@ -249,7 +252,7 @@ void decode_groups(const Rotated& spec, const codec::DecodeJob& job, math::HashK
   }
 }
 
-/// The mask plane alone, as booleans.
+/// Decodes the mask plane alone, to booleans.
 void decode_plane(const codec::DecodeJob& job, Range groups) {
   alignas(64) std::byte words[kMaxGroup / 8] = {};
   alignas(64) std::uint8_t bits[kMaxGroup] = {};

@@ -1,6 +1,6 @@
-// Vectors of binary32 and of 32-bit words, as wide as the level that is being built has registers. Arithmetic,
-// comparisons and `flags ? a : b` are the compiler's own vector extension; what it does not see through is a function
-// here, with intrinsics where a level has better ones and plain code for every other machine.
+// Vectors of binary32 and of 32-bit words, as wide as the registers of the level that is being built. Arithmetic,
+// comparisons and `flags ? a : b` use the compiler's vector extension. Other operations are functions here, with
+// intrinsics for the levels that have them and plain code for every other machine.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ inline constexpr std::size_t kVectorBytes = 4 * kLanes;
 
 using Floats = float __attribute__((vector_size(kVectorBytes)));
 using Words = std::uint32_t __attribute__((vector_size(kVectorBytes)));
-using Flags = std::int32_t __attribute__((vector_size(kVectorBytes)));  ///< of a comparison: all ones where it holds
+using Flags = std::int32_t __attribute__((vector_size(kVectorBytes)));  ///< of a comparison: all ones where it is true
 using Quads = std::uint64_t __attribute__((vector_size(kVectorBytes)));
 using Bytes = std::uint8_t __attribute__((vector_size(kLanes)));
 using Halves = std::uint16_t __attribute__((vector_size(2 * kLanes)));
@@ -70,7 +70,7 @@ inline Floats shuffle(Floats x, std::integer_sequence<int, Lane...> /*lanes*/) {
 }
 using Lanes = std::make_integer_sequence<int, kLanes>;
 
-/// The `Count` bytes there as a number; if no type has that size, two that overlap, which say the same where they do.
+/// Loads `Count` bytes as a number. If no integer type has that size, it combines two loads that overlap.
 template <int Count>
 inline std::uint64_t load_number(const std::byte* address) {
   if constexpr ((Count & (Count - 1)) == 0) {
@@ -106,7 +106,7 @@ inline Floats exchange(Floats x) {
   return detail::shuffle<Step>(x, detail::Lanes{});
 }
 
-/// The lanes whose bit is set in the lower kLanes bits of `bits`.
+/// All ones in the lanes whose bit is set in the lower kLanes bits of `bits`.
 inline Flags flags_of(std::uint32_t bits) {
   const Words own = broadcast(1U) << iota();
   return (broadcast(bits) & own) == own;
@@ -114,11 +114,11 @@ inline Flags flags_of(std::uint32_t bits) {
 
 #if defined(__AVX512F__)
 
-/// a < b ? a : b, so `b` where either is NaN; and the same for >.
+/// a < b ? a : b, which is `b` if either is NaN; and the same with >.
 inline Floats min(Floats a, Floats b) { return Floats(_mm512_min_ps(__m512(a), __m512(b))); }
 inline Floats max(Floats a, Floats b) { return Floats(_mm512_max_ps(__m512(a), __m512(b))); }
 
-/// a * b + c, where a * b is exact: it is the same whether the product is rounded or not.
+/// a * b + c, where a * b is exact, so that it does not matter whether the product is rounded.
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
   return Floats(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
 }
@@ -126,14 +126,14 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 /// a * b + c, rounded once.
 inline Floats fused_multiply_add(Floats a, Floats b, Floats c) { return multiply_add(a, b, c); }
 
-/// The even (Odd = 0) or odd (Odd = 1) lanes of `a` and `b`, in turns: a0 b0 a2 b2 ..., or a1 b1 a3 b3 ...
+/// The even (Odd = 0) or odd (Odd = 1) lanes of `a` and `b` in turn: a0 b0 a2 b2 ..., or a1 b1 a3 b3 ...
 template <int Odd>
 inline Floats transpose(Floats a, Floats b) {
   if constexpr (Odd == 0) return Floats(_mm512_mask_moveldup_ps(__m512(a), 0xaaaa, __m512(b)));
   return Floats(_mm512_mask_movehdup_ps(__m512(b), 0x5555, __m512(a)));
 }
 
-/// Remembers whether it has seen a NaN.
+/// Records whether any value was NaN.
 class NanWatch {
  public:
   void see(Floats a, Floats b) {
@@ -145,10 +145,10 @@ class NanWatch {
   __mmask16 seen_ = 0;
 };
 
-/// One bit for each lane, the first in the lowest.
+/// One bit for each lane, the first lane in the lowest bit.
 inline std::uint32_t bits_of(Flags flags) { return _mm512_movepi32_mask(__m512i(flags)); }
 
-/// One bit for each of 32 bytes: 1 where it is not 0.
+/// One bit for each of 32 bytes: 1 where the byte is not 0.
 inline std::uint32_t nonzero_bits(const std::uint8_t* address) {
   const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(address));
   return _mm256_test_epi8_mask(bytes, bytes);
@@ -171,14 +171,14 @@ inline Floats lookup(const float (&table)[Count], Words index) {
   return found;
 }
 
-/// Keeps the compiler from narrowing straight into memory, which some machines do many times slower than in two steps.
+/// Keeps the compiler from narrowing directly to memory, which is many times slower on some machines than two steps.
 template <class Register>
 inline Register in_register(Register x) {
   __asm__("" : "+v"(x));
   return x;
 }
 
-/// Lanes from unsigned bytes and halves, and their lower bits to such.
+/// Load lanes from unsigned bytes or halves; to_halves() stores their lower bits.
 inline Words load_bytes(const std::uint8_t* address) {
   return Words(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address))));
 }
@@ -195,7 +195,7 @@ inline Halves to_f16(Floats x) {
   return Halves(in_register(_mm512_cvtps_ph(__m512(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
 }
 
-/// Byte number `Byte` of each lane of four vectors, in order.
+/// Byte `Byte` of each lane of four vectors, in order.
 template <int Byte>
 inline Quads pick_bytes(Words a, Words b, Words c, Words d) {
   const __m512i from = _mm512_set1_epi32(0x0c080400) + _mm512_set1_epi8(Byte);
@@ -207,7 +207,7 @@ inline Quads pick_bytes(Words a, Words b, Words c, Words d) {
   return Quads(_mm512_permutexvar_epi32(order, picked));
 }
 
-/// Widest bits that join4() takes; 0: this level has no such instruction.
+/// Largest width that join4() supports; 0 if this level has no such instruction.
 inline constexpr int kMaxJoinBits = 6;
 
 /// In each lane of 32 bits, four bytes b0 to b3 below 2^Bits: b0 + b1 * 2^Bits + b2 * 2^(2*Bits) + b3 * 2^(3*Bits).
@@ -218,7 +218,7 @@ inline Quads join4(Quads x) {
   return Quads(_mm512_madd_epi16(pairs, _mm512_set1_epi32(1 + (65536 << 2 * Bits))));
 }
 
-/// 64-bit lanes from `Count` bytes each, one behind the other, and their lowest bytes to there.
+/// Load each 64-bit lane from `Count` consecutive bytes, and store the lowest `Count` bytes of each lane.
 template <int Count>
 inline Quads load_low_bytes(const std::byte* address) {
   if constexpr (Count == 1)
@@ -430,7 +430,7 @@ inline void finish_streams() {}
 
 #endif
 
-/// The lanes of `x` joined two by two, halves first, by an operation of two vectors.
+/// Joins the lanes of `x` by an operation on two vectors: halves with halves, until one lane is left.
 template <int Step = kLanes / 2, class Join>
 inline float reduce(Floats x, Join join) {
   if constexpr (Step == 0) {

@@ -2,7 +2,7 @@
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 
-// Each name stands for the overload of its place's codec.
+// Each name is the overload for the codec of its position.
 constinit const Loops kLoops = {{encode, decode}, {encode, decode}, {encode, decode}, {encode, decode},
                                 {encode, decode}, {encode, decode}, {encode, decode}, measure};
 

@@ -1,4 +1,4 @@
-// What the codecs with uniform levels share: their noise, and the arithmetic of math/affine.hpp on vectors.
+// What the codecs with uniform levels share: noise, and the arithmetic of math/affine.hpp on vectors.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace actzip::cpu::ACTZIP_CPU_LEVEL {
 
-/// The noise bytes of elements [first, first + count): byte by byte what the words hold in memory. `count` is a power
-/// of two, and `first` a multiple of it.
+/// Writes the noise bytes of elements [first, first + count), which are the bytes of the random words in memory.
+/// `count` is a power of two, and `first` a multiple of it.
 inline void fill_noise(math::HashKey key, std::int64_t first, int count, std::uint8_t* noise) {
   const std::int64_t counter = first / 4;
   const math::HashKey upper = key.for_upper(static_cast<std::uint32_t>(counter >> 32));
