@@ -189,7 +189,7 @@ def test_a_record_goes_on_where_it_stopped(folder, tmp_path, capsys, monkeypatch
     assert train(Cora(epochs=3), tensors(Cora(), folder), "default", 1, CPU)["curve"] == runs["default", 1]["curve"]
 
     capsys.readouterr()
-    assert command(*options, "--seeds", 2, "--device", "cuda") == 0  # all runs are recorded: needs neither data nor device
+    assert command(*options, "--seeds", 2, "--device", "cuda") == 0  # all recorded: no data or device is needed
     assert "plain" in capsys.readouterr().out
     with pytest.raises(BenchError, match="another recipe: epochs 3, not 200"):
         command("--task", "cora", "--json", file)

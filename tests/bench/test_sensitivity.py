@@ -132,7 +132,7 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     assert command("--model", "all", "--json", path) == 0
     assert command("--model", "gated", "--json", path) == 0
     content = json.loads(path.read_text())
-    assert len(content["runs"]) == 1  # a model's rows are replaced together
+    assert len(content["runs"]) == 1  # a second run replaces all rows of its model
     lines = {(row["row"], row["codec"]): row for row in content["rows"]}
     whole, silu = lines["all", "default"], lines["silu.self", "rotated:4"]
     assert silu["is_default"] and silu["error"] == whole["error"] > silu["own_error"] > 0

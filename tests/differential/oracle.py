@@ -1,4 +1,4 @@
-"""Checks each save of a session at once: the restored tensor must be as close to the saved one as the codec promises."""
+"""Checks each save of a session at once: the restored tensor must be as close to the saved one as its codec says."""
 
 import math
 import sys
