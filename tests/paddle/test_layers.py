@@ -11,8 +11,7 @@ from paddle import nn
 
 import actzip.paddle as actzip
 
-#: The arguments of each layer, the shape of its input, and the largest allowed part of the bytes that Paddle keeps for
-#: it.
+#: Each layer's arguments, the shape of its input, and the largest allowed part of the bytes that Paddle keeps.
 LAYERS = {
     "Conv1D": ((16, 16, 3), (8, 16, 64), 0.25), "Conv2D": ((16, 16, 3), (8, 16, 16, 16), 0.2),
     "Conv3D": ((8, 8, 3), (4, 8, 8, 8, 8), 0.2), "Conv1DTranspose": ((16, 16, 3), (8, 16, 64), 0.2),

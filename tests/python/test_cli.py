@@ -14,8 +14,7 @@ SMALL = ["bench", "codec", "--device", "cpu", "--elements", "65537", "--repeats"
 
 
 def run(*args):
-    """Returns exit status, output and error output. Idle threads sleep, because other tests may run at the same
-    time."""
+    """Returns exit status, output and error output. Idle threads sleep, to leave cores to other tests."""
     done = subprocess.run(
         [PROGRAM, *map(str, args)],
         capture_output=True,

@@ -1,5 +1,4 @@
-"""Models and helpers for tests of actzip.compile. Compiling takes seconds, so models are small, and tests share
-them."""
+"""Models and helpers for tests of actzip.compile. Compiling takes seconds: models are small, and tests share them."""
 
 import contextlib
 import os

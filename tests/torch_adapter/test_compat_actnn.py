@@ -178,8 +178,7 @@ def test_an_interrupted_forward_does_no_harm():
 
 
 def test_use_gradient_takes_what_the_loader_says():
-    """Samples with little weight in the loss have small gradients. The statistics show it, and bits go to the
-    others."""
+    """Samples with little weight in the loss have small gradients. The statistics show it; others get their bits."""
     actnn.set_optimization_level("L3")
     actnn.config.use_gradient = True
     actnn.QScheme.num_samples = 100

@@ -103,8 +103,7 @@ def test_the_usage_example(net):
 
 
 def test_a_script_that_steps_by_itself(net):
-    """The script runs forward, backward and the optimizer; the closure, with a smaller batch, only serves
-    adaptation."""
+    """The script runs forward, backward and the optimizer. The closure, with a smaller batch, only adapts bits."""
     gact.set_adapt_interval(4)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     controller, calls, losses = Controller(net), [], []

@@ -134,8 +134,7 @@ def test_fused_attention_draws_the_same_dropout_again(dropout_p):
 
 
 def test_fused_attention_that_cannot_run_again():
-    """While a CUDA graph is captured, no generator can be set. With q and k in few bits, the exact sum would not
-    fit."""
+    """No generator can be set while a CUDA graph is captured. q and k in few bits would not fit the exact sum."""
     with torch._inductor.config.patch("triton.cudagraphs", True):
         draws, exact = compare(lambda q, k, v: fused(q, k, v, 0.3)[0], sharp=5)
     assert min(cosine(one, exact) for one in draws) > 0.98

@@ -1,5 +1,4 @@
-"""The preset `division`: feature maps are split in two parts, masks and indices stay small, the rest is kept as it
-is."""
+"""The preset `division`: feature maps are split in two parts, masks and indices stay small, the rest stays exact."""
 
 import actzip
 import pytest

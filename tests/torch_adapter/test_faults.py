@@ -1,5 +1,4 @@
-"""Errors anywhere in a scope: afterwards torch has no hook of actzip's, nothing listens, and the next step works as
-before."""
+"""Errors anywhere in a scope: afterwards torch has no hook of actzip's, nothing listens, and steps work as before."""
 
 import gc
 import signal
@@ -179,8 +178,7 @@ def test_inside_a_transform_that_forbids_hooks():
 
 
 def test_a_session_that_dies_inside_of_its_scope():
-    """A nested session is left by an error and freed. Leaving the outer one must remove its own listener, not a freed
-    one."""
+    """A nested session is left by an error and freed. Leaving the outer one must remove only its listener."""
     model, batch = make(MLP)
     outer = actzip.Session(model)
     with outer:

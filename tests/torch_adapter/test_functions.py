@@ -121,8 +121,7 @@ def renamed(function, module, name):
 
 
 def stand_in(module, name, count, save_result=False):
-    """Makes a function of that module and name, which computes count * x^2 and saves x, or its result, and copies of
-    x."""
+    """Makes a function of that module and name: count * x^2. It saves x, or its result, and copies of x."""
     class StandIn(torch.autograd.Function):
         backwards = 0
 

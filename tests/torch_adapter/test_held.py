@@ -11,8 +11,7 @@ from torch import nn
 
 
 class Held:
-    """Counts the bytes that torch's allocator gave out in the scope and did not get back. ``bytes`` is set at its
-    end."""
+    """Counts the bytes that torch's allocator gave out in a scope and did not get back, in ``bytes`` after its end."""
 
     def __enter__(self):
         gc.collect()  # frees what other tests have left

@@ -1,5 +1,4 @@
-"""Over thousands of steps nothing grows: neither live bytes, nor sites, nor the process, even if backward never
-runs."""
+"""Over thousands of steps neither live bytes, nor sites, nor the process grow, even if backward never runs."""
 
 import os
 

@@ -1,5 +1,4 @@
-"""Operators that keep one bit per element: gradients equal torch's bit for bit, whatever the type, limits and
-values."""
+"""Operators that keep one bit per element: gradients equal torch's bit for bit, for any type, limits and values."""
 
 import math
 import random

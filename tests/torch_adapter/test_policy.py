@@ -65,8 +65,7 @@ def by_products(y, target):
 
 @pytest.mark.parametrize("loss", [charbonnier, by_products])
 def test_what_is_divided_by_its_own_size_keeps_its_small_values(loss):
-    """Most differences are a thousandth of the largest in their group, and would be lost if rounded in steps for
-    that."""
+    """Most differences are a thousandth of the largest in their group, and coarse rounding would lose them."""
     model, x = nn.Linear(64, 64), image(64, 64)
     with torch.no_grad():
         target = model(x) + torch.randn(64, 64) * torch.where(torch.rand(64, 64) < 0.05, 1.0, 1e-3)
@@ -81,8 +80,7 @@ def test_what_is_divided_by_its_own_size_keeps_its_small_values(loss):
 
 
 def test_operators_of_an_attached_model_are_no_loss():
-    """An attached session begins inside the model's forward, so that operators after its modules belong to the
-    model."""
+    """An attached session begins inside the model's forward, so operators after its modules belong to the model."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -132,8 +130,7 @@ def test_rules_by_module_hold_where_a_step_leaves_its_sequence():
 
 @pytest.mark.parametrize("masked", [0.0, -1e9, -torch.inf])
 def test_logarithms_of_probabilities(masked):
-    """8 bits suffice, and masked logits do not spoil their neighbours. Predictions are sure, so gradients are
-    differences."""
+    """8 bits suffice, and masked logits do not spoil neighbours. Predictions are sure: gradients are differences."""
     targets = torch.randint(512, (1024,))
     logits = torch.randn(1024, 1024) + 12 * F.one_hot(targets, 1024)
     logits[:, 512:] = masked

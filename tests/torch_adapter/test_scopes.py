@@ -1,5 +1,4 @@
-"""Scopes: nested, left by exceptions, beside other hooks, on several threads, in forked processes, with sessions that
-are freed early."""
+"""Scopes: nested, left by exceptions, beside other hooks, on threads, in forked processes, freed early."""
 
 import contextlib
 import gc

@@ -113,8 +113,7 @@ def test_subclasses_pass():
 
 
 def jagged_gradients(session=None):
-    """Returns the gradients of a model with a nested input: rows of different lengths, in a subclass that dispatches to
-    Python."""
+    """Returns the gradients of a model with a nested input, a subclass that dispatches to Python, of uneven rows."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128),
                                 torch.nn.Linear(128, 64))
@@ -200,8 +199,7 @@ def test_empty(shape, preset):
                                       lambda x: F.linear(x, torch.eye(64, requires_grad=True))])
 @pytest.mark.parametrize("preset", ["default", "affine:4", "rotated:2"])
 def test_what_is_no_number_stays_visible(value, function, preset):
-    """Where torch's gradient is not finite, ours is not either, so that a gradient scaler still notices the
-    overflow."""
+    """Where torch's gradient is not finite, ours is not either, so that a gradient scaler still sees the overflow."""
 
     def gradient(session):
         torch.manual_seed(0)
