@@ -1,4 +1,4 @@
-"""Made-up data in the formats of the tasks, and recipes that take a few steps over it."""
+"""Generates small data sets in the formats of the tasks. `RECIPES` train a few steps on them."""
 
 import io
 import struct

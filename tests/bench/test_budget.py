@@ -1,4 +1,4 @@
-"""`budget`: the whole command on a small model, with and without a file."""
+"""`budget`: the whole command on a small model, with and without offloading to a file."""
 
 import json
 

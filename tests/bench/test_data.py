@@ -1,4 +1,4 @@
-"""The loaders read what the formats say, and refuse by name what is not as it should be."""
+"""The loaders read the formats as documented, and say what is wrong with a file that they refuse."""
 
 import io
 import struct

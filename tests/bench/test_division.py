@@ -1,4 +1,4 @@
-"""`division`: the table, the file and the picture."""
+"""`division`: its table, its JSON file and its picture."""
 
 import argparse
 import base64
@@ -19,7 +19,7 @@ from torch import nn
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """A network of one block at each width, on images of 20 x 20."""
+    """Replaces the models by a network with two residual blocks of one width, and its images by ones of 20 x 20."""
     monkeypatch.delenv("ACTZIP_DATA", raising=False)
     spec = classified(lambda: image_network(residual_block, (8,), nn.ReLU))
     monkeypatch.setattr(division, "MODELS", {"cnn": (spec, 20)})
@@ -37,7 +37,7 @@ def test_the_table_and_the_file(tmp_path, capsys):
     assert command("--json", path) == 0
     assert command("--json", path) == 0
     content = json.loads(path.read_text())
-    assert len(content["runs"]) == 1  # a model's rows are replaced together
+    assert len(content["runs"]) == 1  # a second run replaces all rows of its model
     rows = {row["site"]: row for row in content["rows"]}
     first = rows["0: convolution.input"]
     assert first["shape"] == [8, 3, 20, 20] and first["codec"] == "dual:2:size=20x20" and first["data"] == "made up"
@@ -111,7 +111,7 @@ def test_panels_are_the_parts():
     shares = [float(panel.caption.split(":")[1].split("%")[0]) for panel in (low, high)]
     assert sum(shares) == pytest.approx(100, abs=1) and min(shares) > 10
     blocks = map_picture.coloured(low).reshape(2, 8, 3, 8, 3)
-    assert (blocks == blocks[:, :1, :, :1]).all()  # one colour each
+    assert (blocks == blocks[:, :1, :, :1]).all()  # each block of 8 x 8 has one colour
     assert len(np.unique(blocks[:, 0, :, 0].reshape(-1, 3), axis=0)) == 6
 
 

@@ -1,4 +1,4 @@
-"""The comparison of trained networks: runs that repeat bit by bit, a record that goes on, figures that are right."""
+"""`fidelity`: runs repeat bit for bit, a record is continued where it ended, and the figures are right."""
 
 import argparse
 import dataclasses
@@ -62,7 +62,7 @@ def test_a_seed_gives_the_same_bits_again(folder, name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_sessions_change_gradients_and_nothing_else(folder, name):
-    """The same weights, order and dropout: what changes no gradient gives plain PyTorch's bits."""
+    """All presets train with the same weights, order and dropout: `exact` equals plain PyTorch bit for bit."""
     task = RECIPES[name]
     data = tensors(task, folder)
     plain, exact, default = (train(task, data, preset, 0, CPU) for preset in ("plain", "exact", "default"))
@@ -79,7 +79,7 @@ class Rectified(torch.nn.Linear):
 
 @dataclasses.dataclass(frozen=True)
 class Tiny(Task):
-    """Compiled in seconds."""
+    """A task whose model compiles in seconds."""
 
     name, metric, digits, files = "tiny", "loss", 4, ()
 
@@ -94,7 +94,7 @@ class Tiny(Task):
 
 
 def test_a_compiled_run(monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # the compiler need not try hard
+    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # compile without optimisation, which is faster
     run = train(Tiny(), {}, "compile:default", 1, CPU)
     assert run["metric"] == 0 and run["bytes_after"] < run["bytes_before"] / 3
 
@@ -130,7 +130,7 @@ def test_a_vit_decays_matrices_alone(folder):
 def test_every_sentence_comes_once_an_epoch_beside_others_of_its_length(folder):
     task = RECIPES["sst2"]
     data = tensors(task, folder)
-    data["train_labels"] = torch.arange(48)  # tells which sentence came
+    data["train_labels"] = torch.arange(48)  # identifies each sentence
     batches = task.start(data, 0, CPU).batches
     seen = [next(batches) for _ in range(3)]
     assert torch.cat([which for _, which in seen]).sort().values.tolist() == list(range(48))
@@ -153,7 +153,7 @@ def test_learning_rate_rises_and_falls_to_zero(folder):
 
 
 class Fragile(Cora):
-    """Dies from seed 0, raises from seed 1."""
+    """Ends the process with seed 0, raises with seed 1."""
 
     def start(self, data, seed, device):
         if seed == 0:
@@ -181,7 +181,7 @@ def test_a_record_goes_on_where_it_stopped(folder, tmp_path, capsys, monkeypatch
     assert [(run["preset"], run["seed"]) for run in content["runs"]] == [("default", 0), ("plain", 0)]
     assert content["recipe"]["epochs"] == 3 and "commit" in content["runs"][0]["actzip"]
 
-    content["runs"][1]["metric"] = 12.34  # a run that is there is not run again
+    content["runs"][1]["metric"] = 12.34  # must stay: recorded runs are not repeated
     file.write_text(json.dumps(content))
     assert command(*options, "--data", folder, "--seeds", 2) == 0
     runs = {(run["preset"], run["seed"]): run for run in json.loads(file.read_text())["runs"]}
@@ -189,7 +189,7 @@ def test_a_record_goes_on_where_it_stopped(folder, tmp_path, capsys, monkeypatch
     assert train(Cora(epochs=3), tensors(Cora(), folder), "default", 1, CPU)["curve"] == runs["default", 1]["curve"]
 
     capsys.readouterr()
-    assert command(*options, "--seeds", 2, "--device", "cuda") == 0  # all are there: neither data nor device is needed
+    assert command(*options, "--seeds", 2, "--device", "cuda") == 0  # all recorded: no data or device is needed
     assert "plain" in capsys.readouterr().out
     with pytest.raises(BenchError, match="another recipe: epochs 3, not 200"):
         command("--task", "cora", "--json", file)
@@ -246,7 +246,7 @@ def test_what_is_not_allowed_ends_at_once(arguments, message):
 
 
 def runs_of(metrics):
-    """Runs by preset and seed; None diverged."""
+    """Makes runs by preset and seed from their metrics; None stands for a run that diverged."""
     return {Job(preset, seed): {
         "metric": metric, "diverged_at": None if metric else 3, "seconds": 2.0, "bytes_before": 80,
         "bytes_after": None if preset == "plain" else 10, "curve": {"every": 2, "loss": [2.0, 1.0 + seed]},

@@ -1,4 +1,4 @@
-"""`link`: what it makes of a trace, the picture, and what it refuses. Copies themselves need a GPU."""
+"""`link`: how it reads a trace, its picture, and which options it refuses. Copies themselves need a GPU."""
 
 import argparse
 from xml.etree import ElementTree
@@ -16,7 +16,7 @@ EVENTS = [
     event("gemm", 0, 900, cat="kernel"),
     event("Memcpy DtoH (Device -> Pinned)", 100, 100, 5_000_000),
     event("Memcpy DtoH (Device -> Pinned)", 300, 100, 5_000_000),
-    event("Memcpy DtoH (Device -> Pinned)", 900, 1, 4),  # somebody's loss.item()
+    event("Memcpy DtoH (Device -> Pinned)", 900, 1, 4),  # too small to be a saved tensor: loss.item()
     event("Memcpy HtoD (Pinned -> Device)", 500, 100, 4_000_000),
 ]
 

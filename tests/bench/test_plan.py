@@ -1,4 +1,4 @@
-"""`plan`: the whole command on small models, its arithmetic, and presets that are options."""
+"""`plan`: the whole command on small models, its arithmetic, and presets that stand for several options."""
 
 import json
 

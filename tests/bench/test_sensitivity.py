@@ -1,4 +1,4 @@
-"""`sensitivity`: which rows of the policy a model uses, what is asked of the session for each, and the arithmetic."""
+"""`sensitivity`: which rows of the policy a model uses, which rules it sets to measure each row, and its arithmetic."""
 
 import argparse
 import dataclasses
@@ -17,7 +17,7 @@ HAS_RULES = "rules" in inspect.signature(actzip.Session).parameters
 
 
 class Gated(nn.Module):
-    """Rows of the policy: products, a slope, factors, and one factor that is broadcast and stays as it is."""
+    """Uses rows of the policy: products, a slope, factors. One factor is broadcast and stays as it is."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ def test_a_relu_is_no_row_of_values():
     x, session = torch.randn(4, 3, 16, 16), actzip.Session(model)
     for _ in range(3):
         with session:
-            loss = model(x.clone()).sum()  # an input that somebody holds is kept as it is
+            loss = model(x.clone()).sum()  # a copy, because an input that its caller holds is kept as it is
         loss.backward()
     report = session.report()
     assert [s.codec for s in report.sites if s.op == "relu"] == ["rotated:2:mask"]
@@ -80,7 +80,7 @@ def test_a_relu_is_no_row_of_values():
 
 
 class Recorded:
-    """Stands for a session that loses nothing, and notes what was asked for."""
+    """Stands in for a session: compresses nothing and records the rules that it was given."""
 
     asked: list = []
 
@@ -106,7 +106,7 @@ def test_what_is_asked_for(bench, monkeypatch):
         "rotated:4", *(codec for codec in sensitivity.CODECS if codec != "rotated:4")]
     assert [line.row for line in lines if line.codec == "default"] == ["all"]
     silu = "silu.self"
-    assert {silu: "rotated:2"} in Recorded.asked  # all else as the policy has it
+    assert {silu: "rotated:2"} in Recorded.asked  # everything else as in the policy
     alone = [rules for rules in Recorded.asked if rules.get(silu) == "rotated:2" and len(rules) > 1]
     assert len(alone) == 1 and next(iter(alone[0])) == silu  # first: the first rule that matches wins
     assert {codec for site, codec in alone[0].items() if site != silu} == {"as is"}
@@ -132,7 +132,7 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     assert command("--model", "all", "--json", path) == 0
     assert command("--model", "gated", "--json", path) == 0
     content = json.loads(path.read_text())
-    assert len(content["runs"]) == 1  # a model's rows are replaced together
+    assert len(content["runs"]) == 1  # a second run replaces all rows of its model
     lines = {(row["row"], row["codec"]): row for row in content["rows"]}
     whole, silu = lines["all", "default"], lines["silu.self", "rotated:4"]
     assert silu["is_default"] and silu["error"] == whole["error"] > silu["own_error"] > 0

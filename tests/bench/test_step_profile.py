@@ -1,4 +1,4 @@
-"""The profile of a step: what is counted as what, from a made-up trace and from a real one of the CPU."""
+"""The profile of a step: how events are classified and added up, in an invented trace and in a real one of the CPU."""
 
 import pytest
 import torch
@@ -29,10 +29,10 @@ TRACE = [
 
 def test_kernels_by_kind():
     figures = step_profile.summary(TRACE, step_ms=10.0)
-    assert figures["encode_ms"] == pytest.approx(1.5)  # by its name, and a copy launched inside the range
-    assert figures["decode_ms"] == pytest.approx(3.0)  # a kernel of both directions: by the range
-    assert figures["other_ms"] == pytest.approx(3.0)  # the same time as the decode range, but on another thread
-    assert figures["gpu_busy_ms"] == pytest.approx(6.5)  # two of them overlap by 1
+    assert figures["encode_ms"] == pytest.approx(1.5)  # a kernel by its name, and a copy launched inside the range
+    assert figures["decode_ms"] == pytest.approx(3.0)  # map_kernel serves both directions: the range decides
+    assert figures["other_ms"] == pytest.approx(3.0)  # one was launched during the decode range, but by another thread
+    assert figures["gpu_busy_ms"] == pytest.approx(6.5)  # two kernels overlap by 1 ms
     assert figures["gpu_idle_ms"] == pytest.approx(3.5)
     assert (figures["encode_ranges"], figures["decode_ranges"]) == (1, 1)
     assert (figures["encode_host_ms"], figures["decode_host_ms"]) == (0.1, 0.05)

@@ -1,4 +1,4 @@
-"""`train`: the arithmetic of its rows, the file it keeps, and what it refuses. Tiny models, on the CPU."""
+"""`train`: the arithmetic of its rows, its JSON file, and which options it refuses. Tiny models, on the CPU."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ TINY = {
 
 
 class TinyResNet(nn.Module):
-    """Has the stages that torchvision's ResNets have."""
+    """Has the same stages as torchvision's ResNets."""
 
     def __init__(self, weights, num_classes):
         assert weights is None
@@ -80,8 +80,8 @@ def test_all_ways(model, batch, tmp_path, capsys):
 
 
 def test_compiled_ways(tmp_path, monkeypatch):
-    """Of a model that is compiled in seconds."""
-    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # what is made here runs a few times
+    """With a model that compiles in seconds."""
+    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # compile without optimisation, which is faster
     make = lambda: nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))  # noqa: E731
     spec = models.ModelSpec("fp32", 256, make, lambda batch: (torch.randn(batch, 64),),
                             lambda model, x: model(x).square().mean(), blocks=list)
@@ -108,7 +108,7 @@ def test_autocast_and_channels_last(torchvision, tmp_path):
     comparison.measure(1)
     assert comparison.rows["default"].held_ratio > 3 and comparison.rows["default"].cosine > 0.8
     assert comparison.rows[steps.CHECKPOINTING].cosine == pytest.approx(1, abs=1e-3)
-    # 16-bit copies of the filters and the matrix; those in the blocks are made again by checkpointing.
+    # Autocast makes 16-bit copies of the filters and the matrix. With checkpointing, those in the blocks are not held.
     stem, blocks, matrix = 16 * 3 * 9 * 2, 4 * 16 * 16 * 9 * 2, 16 * 10 * 2
     assert comparison.variants["default"]._weight_casts() == stem + blocks + matrix
     assert comparison.variants[steps.CHECKPOINTING]._weight_casts() == stem + matrix
@@ -116,7 +116,7 @@ def test_autocast_and_channels_last(torchvision, tmp_path):
 
 
 def test_memory_of_a_step_on_a_gpu(torchvision, monkeypatch):
-    """The arithmetic alone; the allocator's answers are made up."""
+    """Checks only the arithmetic, with invented figures of the allocator."""
     bench = steps.Bench(models.residual("resnet50", classes=10, size=16), torch.device("cpu"), 8)
     variant = steps.Variant("default", bench)
     answers = iter([5_000, 105_000])
@@ -252,7 +252,7 @@ def test_a_missing_package_is_named(model, package, monkeypatch, capsys):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BenchError, match=f"model '{model}' needs {package}"):
         command("--model", "gcn", "--model", model)
-    assert not capsys.readouterr().err  # before anything took time
+    assert not capsys.readouterr().err  # refused before anything was measured
 
 
 def test_heading_names_machine_and_versions():
@@ -268,10 +268,10 @@ def test_converted_layers_have_rows_of_their_own(tmp_path, torchvision):
     assert layers["held_bytes"] < scope["held_bytes"] < plain["held_bytes"] / 4
     assert layers["cosine"] > 0.9
     both = rows["resnet50", "convert+scope:default"]
-    assert both["held_bytes"] == layers["held_bytes"]  # the loss is small; there is nothing else
+    assert both["held_bytes"] == layers["held_bytes"]  # the scope adds only the loss, which is small
     converted = rows["bert-large", "convert:bits=4"]
     assert plain["cosine"] == 1 and 0.97 < converted["cosine"] < 1
-    assert converted["held_bytes"] > rows["bert-large", "plain"]["held_bytes"] / 4  # attention is no layer
+    assert converted["held_bytes"] > rows["bert-large", "plain"]["held_bytes"] / 4  # attention is not converted
 
 
 def test_a_twin_shares_weights_and_gradients():

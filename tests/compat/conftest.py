@@ -1,4 +1,4 @@
-"""Configurations as they are at first, and a program run in this process."""
+"""Fixtures: initial configurations for each test, and a way to run a program in this process."""
 
 import runpy
 import sys
@@ -28,7 +28,7 @@ def fresh():
 
 @pytest.fixture
 def program(monkeypatch, tmp_path):
-    """Calls one with arguments, in a folder of its own; gives the names that it has in the end."""
+    """Returns a function that runs a program with arguments in a temporary folder and returns its global names."""
     def run(name, *arguments):
         path = PROGRAMS / f"{name}.py"
         monkeypatch.chdir(tmp_path)

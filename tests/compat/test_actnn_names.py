@@ -1,4 +1,4 @@
-"""ActNN's names one by one: arguments of its layers, schemes, its loader, operators and utilities."""
+"""ActNN's names one by one: arguments of its layers, schemes, its loader, its operators and utilities."""
 
 import inspect
 import os
@@ -40,7 +40,7 @@ def test_sizes_of_linear_layers_have_actnns_names_too():
 
 
 class MyConv(nn.Conv2d):
-    """As models have it, to count or to name their layers."""
+    """A subclass that changes no computation, as models define them to count or to name their layers."""
 
 
 class Doubled(nn.Conv2d):
@@ -148,7 +148,7 @@ def test_operators_keep_by_the_configuration():
     ops.linear.apply(normed * 1, weight, None, actnn.QScheme(None)).square().sum().backward()
     exact = torch.autograd.grad(F.linear(F.batch_norm(x, None, None, scale, bias, True), weight).square().sum(), weight)[0]
     error = (weight.grad - exact).norm() / exact.norm()
-    assert 0 < error < 0.2  # 4 bits: near, and not the same
+    assert 0 < error < 0.2  # 4 bits: close, but not equal
     assert torch.equal(ops.adaptive_avg_pool2d.apply(x.view(4, 64, 8, 8), (1, 1)), x.view(4, 64, 8, 8).mean((2, 3), True))
 
 

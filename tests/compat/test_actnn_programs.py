@@ -1,4 +1,4 @@
-"""Programs of ActNN's kind, each in this process: they train, and what their level promises is in the report."""
+"""Programs like ActNN's, each run in this process: they train, and their report shows what their level promises."""
 
 import warnings
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds", "igno
 
 
 def falls(losses, part=0.7):
-    """From the mean of the first to that of the last quarter."""
+    """Whether the mean of the last quarter is below `part` times that of the first."""
     quarter = max(1, len(losses) // 4)
     return sum(losses[-quarter:]) < part * sum(losses[:quarter])
 
@@ -37,7 +37,7 @@ def test_a_checkpoint_is_resumed(program):
     report = actnn.session_of(names["model_and_loss"]).report()
     assert report.preset == "actnn:L2" and widths(report) == {4}
     plain = program("actnn_classify", "--epochs", 4, "-c", "classic", "--resume", "checkpoint.pth.tar")
-    assert plain["losses"] == []  # the same names of parameters
+    assert plain["losses"] == []  # no epochs are left; torch's layers accept the checkpoint's names
 
 
 @pytest.mark.parametrize("gradient", [False, True])

@@ -1,4 +1,4 @@
-"""Models with hooks in them are copied, pickled and averaged as any others."""
+"""Models with actzip's hooks can be copied, pickled and averaged like any others."""
 
 import copy
 import gc
@@ -37,7 +37,7 @@ WAYS = {
 
 
 def reports(model):
-    """Of what keeps for a model, however it does."""
+    """Returns the report of the session that keeps for a model, however it was set up."""
     if isinstance(model, (actnn.QModule, fdmp.FDMP_Module)):
         return actnn.session_of(model).report()
     if hasattr(model, "session"):
@@ -89,7 +89,7 @@ def test_a_model_under_a_controller_is_copied(copies):
     controller.install_hook()
     step(model)
     during = COPIES[copies](model)
-    step(during)  # hooks are for all that is saved on this thread
+    step(during)  # the hooks apply to everything that this thread saves
     controller.uninstall_hook()
     reference = weakref.ref(controller)
     del controller

@@ -1,4 +1,4 @@
-"""DIVISION's trainer, whose package is a folder of modules with common names."""
+"""Runs programs like DIVISION's trainer, whose package is a folder of modules with common names."""
 
 import sys
 
@@ -15,7 +15,7 @@ def sites(names):
 
 @pytest.mark.parametrize("clone", [False, True])
 def test_the_trainer(program, tmp_path, clone):
-    if clone:  # its own folder beside it: what is in there needs compiled extensions
+    if clone:  # DIVISION's own folder, whose modules need compiled extensions
         (tmp_path / "fdmp").mkdir()
         for name in ("conf", "module", "layers", "utils"):
             (tmp_path / "fdmp" / f"{name}.py").write_text("import cpp_extension.quantization")
@@ -67,7 +67,7 @@ def test_fields(capsys):
 
 
 def test_modules_of_the_program_go_before(tmp_path, monkeypatch):
-    """conf, utils and the like are common names."""
+    """The program's own modules have precedence, because conf, utils and the like are common names."""
     (tmp_path / "conf.py").write_text("MINE = True")
     monkeypatch.setattr(sys, "path", list(sys.path))
     actzip.compat.install()

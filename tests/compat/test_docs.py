@@ -1,4 +1,4 @@
-"""docs/levels.md names every name, and says of each truly whether it is there."""
+"""docs/levels.md lists every name, and says correctly whether it is provided."""
 
 import importlib
 import re

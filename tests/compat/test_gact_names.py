@@ -1,4 +1,4 @@
-"""GACT's functions by themselves: quantisation, attention, fingerprints of tensors, its recorder."""
+"""GACT's functions one by one: quantisation, attention, samples of tensors, its recorder."""
 
 import json
 import weakref

@@ -1,4 +1,4 @@
-"""Programs of GACT's kind, each in this process: they train, and what their level promises is in the report."""
+"""Programs like GACT's, each run in this process: they train, and their report shows what their level promises."""
 
 import copy
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 
 
 def falls(losses, part=0.7):
-    """From the mean of the first to that of the last quarter."""
+    """Whether the mean of the last quarter is below `part` times that of the first."""
     quarter = max(1, len(losses) // 4)
     return sum(losses[-quarter:]) < part * sum(losses[:quarter])
 

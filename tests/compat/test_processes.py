@@ -1,4 +1,4 @@
-"""The stand-ins in processes that programs start: spawned, forked, by a launcher, by the shell."""
+"""The stand-ins in processes that programs start: spawned, forked, by a launcher, through the shell."""
 
 import json
 import os
@@ -15,7 +15,7 @@ needs_gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 
 
 def run(folder, *command):
-    """In an environment where `python3` is this one."""
+    """Runs Python in an environment in which `python3` is this interpreter, and returns what it prints."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *map(str, command)], cwd=folder, env=environment, text=True, capture_output=True)
@@ -24,7 +24,7 @@ def run(folder, *command):
 
 
 def same_weights(folder):
-    """Of both processes; gives what they saved."""
+    """Checks that both processes ended with the same weights, and returns what they saved."""
     first, second = (torch.load(folder / f"rank{rank}.pt") for rank in range(2))
     assert all(torch.equal(value, second[1][name]) for name, value in first[1].items() if "running" not in name)
     return first, second
@@ -32,7 +32,7 @@ def same_weights(folder):
 
 @needs_gloo
 def test_spawned_with_batch_norms_in_step(tmp_path):
-    """Batch norms see both halves of a batch, so even their statistics are the same."""
+    """Batch norms see both halves of a batch, so even their statistics are equal."""
     run(tmp_path, "-m", "actzip.compat", PROGRAMS / "actnn_classify.py", "-c", "qsyncbn", "--epochs", 3,
         "--multiprocessing-distributed", "--usegradient", "-b", 8)
     (losses, state, *_), (_, other, *_) = same_weights(tmp_path)
@@ -69,13 +69,13 @@ def test_torchrun(tmp_path):
 
 
 def test_options_before_the_script_are_its_own(tmp_path):
-    """torch.distributed.launch puts one there."""
+    """Such as torch.distributed.launch inserts."""
     (tmp_path / "main.py").write_text("import sys; print(sys.argv[1:])")
     assert run(tmp_path, "-m", "actzip.compat", "--local-rank=1", "main.py", "--lr", 2) == "['--local-rank=1', '--lr', '2']\n"
 
 
 def test_a_folder_with_the_name_is_no_package(tmp_path):
-    """As in ActNN's own repository, where its package is one folder deeper."""
+    """As in ActNN's own repository, whose package is one folder deeper."""
     (tmp_path / "actnn" / "actnn").mkdir(parents=True)
     (tmp_path / "actnn" / "setup.py").touch()
     (tmp_path / "main.py").write_text("import actnn, subprocess, sys\nprint(actnn.QModule.__module__, flush=True)\n"

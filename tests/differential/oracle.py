@@ -1,4 +1,4 @@
-"""Checks every save of a session at once: what comes back is what was saved, as closely as the codec promises."""
+"""Checks each save of a session at once: the restored tensor must be as close to the saved one as its codec says."""
 
 import math
 import sys
@@ -11,10 +11,11 @@ from torch.autograd.graph import saved_tensors_hooks
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reference"))
 import actzip_reference as ref  # noqa: E402
 
-#: The error of one group may be this many times what the table says of many: groups of few elements, or of few that are
-#: not 0, scatter more.
+#: The error of one group may be this many times the table's, which is an average over many groups: groups with few
+#: elements, or with few that are not 0, scatter more.
 SLACK = {True: 5.0, False: 12.0}  #: by whether the group is whole
-#: And by this: one coordinate of a rotated group may lie far beyond the last level (6 deviations in one group of a million).
+#: And this much more, because one coordinate of a rotated group may be far beyond the last level (6 deviations in one
+#: group of a million).
 TAIL = 0.1
 
 
@@ -23,7 +24,7 @@ class Wrong(AssertionError):
 
 
 def in_memory_order(tensor):
-    """The unique elements as codecs see them, in double precision."""
+    """Returns the unique elements in the order in which codecs see them."""
     dims = [d for d in range(tensor.dim()) if tensor.size(d) != 1 and tensor.stride(d) != 0]
     dims.sort(key=lambda d: -tensor.stride(d))
     for d in range(tensor.dim()):
@@ -38,22 +39,22 @@ def bits_of(tensor):
 
 
 def groups_of(x, size, row):
-    """Groups of `size` elements, which restart at each `row`; the last one of a row has zeros behind its end, and
-    is_there says so."""
+    """Splits into groups of `size` elements that restart at each `row`. The last group of a row is padded with zeros;
+    the second result says which elements are real."""
     rows, missing = x.view(-1, row), -row % size
     is_there = torch.cat([torch.ones_like(rows, dtype=torch.bool), rows.new_zeros(len(rows), missing).bool()], 1)
     return torch.cat([rows, rows.new_zeros(len(rows), missing)], 1).view(-1, size), is_there.view(-1, size)
 
 
 def possible_rows(shape, group):
-    """Widths at which groups may restart: those of norms, over some of the last dimensions or parts of the channels."""
+    """Widths at which groups may restart: those of norms over the last dimensions, or over parts of the channels."""
     widths = {math.prod(shape[d:]) // parts for d in range(len(shape)) for parts in (1, 2, 3, 4, 6, 8)
               if math.prod(shape[d:]) % parts == 0}
     return sorted(width for width in widths if width >= 32 and width % group != 0)
 
 
 class Oracle:
-    """`with oracle.scope():` around a forward; counts saves by codec."""
+    """Enter `oracle.scope()` around a forward. Raises Wrong at the first wrong save, and counts saves by codec."""
 
     def __init__(self, session):
         self.session, self.counts = session, {}
@@ -100,7 +101,7 @@ class Oracle:
         if not torch.equal(expected, y):
             return f"{int((expected != y).sum())} bits are wrong"
         sides = [(spec.on, True), (spec.off, False)] if spec.on != 1 or spec.off != 0 else []
-        for value, is_inside in sides:  # as the operator will read them, in the tensor's own type
+        for value, is_inside in sides:  # as the operator reads them: rounded to the tensor's type
             v = float(torch.tensor(value).to(y.dtype))
             if (spec.lo < v < spec.hi) != is_inside and spec.lo != 0:
                 return f"{value} does not stand for its side of {spec.lo} and {spec.hi}"
@@ -111,7 +112,7 @@ class Oracle:
         return "" if torch.equal(expected.nan_to_num(), y.nan_to_num()) else "is rounded otherwise"
 
     def of_affine(self, spec, x, y, row):
-        """Within one step of its group, half of one if it is rounded to the nearest."""
+        """The error must be within one step of the group, or half a step if rounded to nearest."""
         last_place = y.double().abs() * {torch.float32: 2**-23, torch.bfloat16: 2**-8, torch.float16: 2**-10}[y.dtype]
         x = x.double().clamp(min=spec.floor)
         groups, is_there = groups_of(x, spec.group, row)
@@ -124,7 +125,7 @@ class Oracle:
         return self.outside(x, y, bound, groups_of(x, spec.group, row))
 
     def outside(self, x, y, bound, grouped):
-        """What is wrong with an element; groups that are not finite come back as NaN."""
+        """Describes the worst element outside its bound, or returns "". Groups that are not finite must become NaN."""
         groups, is_there = grouped
         spread = lambda rows: rows.expand(groups.shape)[is_there]  # noqa: E731
         is_finite = spread((groups.abs() < 2.0**120).all(1, keepdim=True))
@@ -138,7 +139,7 @@ class Oracle:
         return f"{int(wrong.sum())} elements are up to {float((error / bound)[wrong].max()):.3g} bounds away" if wrong.any() else ""
 
     def of_rotated(self, spec, x, y, row):
-        """The squared error of a group, beside the spread of its elements, by the table of the registry."""
+        """A group's squared error, relative to the spread of its elements, must match the registry's table."""
         table = _C.expected_error(f"rotated:{spec.bits}")
         x, y = x.double(), y.double()
         if spec.mask_plane and not torch.equal(y[x == 0], torch.zeros_like(y[x == 0])):
@@ -167,7 +168,7 @@ class Oracle:
         return ""
 
     def of_dual(self, spec, x, y):
-        """Averages and residuals of a map lie in its range, so no element can be further away than twice that."""
+        """Averages lie in the range of x, so residuals span at most twice that range; the error is one step of it."""
         if not x.isfinite().all():
             return ""
         x, y = x.double(), y.double()

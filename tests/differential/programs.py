@@ -1,4 +1,4 @@
-"""Random programs: a seed gives a program, which makes a loss and the gradients of its leaves."""
+"""Random programs: each seed gives one, which computes a loss and the gradients of its leaves."""
 
 import math
 import random
@@ -12,14 +12,14 @@ KINDS = ("unary", "unary", "unary", "binary", "binary", "view", "indexed", "in_p
 
 
 class Program:
-    """Runs the program of a seed. The same leaves and choices each time; torch's own random numbers too."""
+    """The program of a seed. Each run has the same leaves, choices and random numbers of torch."""
 
     def __init__(self, seed):
         self.seed = seed
         draw = random.Random(seed)
         self.steps = draw.randint(4, 24)
         self.dtype = draw.choice(FLOATS[:3]) if draw.random() < 0.9 else torch.float64
-        self.special = draw.choice([0.0, 0.0, 0.02, 0.2])  #: share of values that are infinite or not a number
+        self.special = draw.choice([0.0, 0.0, 0.02, 0.2])  #: share of values replaced by inf, nan, zeros or a limit
         self.min_elems = draw.choice([0, 0, 64, 1024])
         self.trail = []
 
@@ -35,7 +35,7 @@ class Program:
         return torch.where(bad, values[torch.randint(6, x.shape, generator=generator)], x)
 
     def run(self, scope):
-        """Gradients of the leaves, or the error that forward or backward raised; what was done is in `trail`."""
+        """Returns the gradients of the leaves, or the message of backward's error. `trail` lists the steps taken."""
         leaves, self.trail = self.leaves(), []
         torch.default_generator.manual_seed(self.seed)
         with scope:
@@ -51,7 +51,7 @@ class Program:
         pool = [leaf * 1 for leaf in leaves]
         for _ in range(self.steps):
             kind, at = draw.choice(KINDS), draw.randrange(len(pool))
-            own = random.Random(draw.getrandbits(64))  # so that an error leaves the rest of the choices as they are
+            own = random.Random(draw.getrandbits(64))  # so that an error does not change later choices
             try:
                 result = getattr(self, kind)(pool, pool[at], own)
             except RuntimeError as error:
@@ -82,7 +82,7 @@ class Program:
         return self.pick(INDEXED, draw)(x, draw)
 
     def in_place(self, pool, x, draw):
-        """On a tensor of its own mostly; else others may have saved it, and backward must say so."""
+        """Mostly edits a new tensor; otherwise one that others may have saved, which backward must notice."""
         return self.pick(IN_PLACE, draw)(x if draw.random() < 0.05 else x * 1.0, draw)
 
     def no_grad_edit(self, pool, x, draw):
@@ -108,7 +108,7 @@ class Program:
         return x * (sum(product.float().mean() for product in products) * 0.1).to(x.dtype)
 
     def edited_source(self, pool, x, draw):
-        """Casts of one tensor, which is edited between them in a way that its version may not tell."""
+        """Casts one tensor repeatedly, and edits it in between in ways that its version may not show."""
         edit = draw.choice(["no_grad", "data", "detach", "data_view", "foreach", "assign"])
         self.trail.append(f"edited by {edit}")
         y = x.reshape(ROWS, -1).float() * 1.0
@@ -121,7 +121,7 @@ class Program:
         return x * (total * 0.1).to(x.dtype)
 
     def many_outputs(self, pool, x, draw):
-        """Nodes with as many outputs as they take memory, one beside the other."""
+        """Nodes with many outputs, used next to each other."""
         self.trail.append("many_outputs")
         rows = [(x.reshape(-1) * (i + 1)).unbind() for i in range(3)]
         total = 0.0

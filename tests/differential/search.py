@@ -1,9 +1,9 @@
-"""A search for wrong gradients: random programs, run plainly and in sessions.
+"""Searches for wrong gradients: runs random programs plainly and in sessions.
 
     python search.py [--seconds 3600] [--first 0] [--programs N]
 
-With `exact` all gradients are bitwise those of plain torch; with each other preset every single save is checked against
-what was saved. A seed that fails is printed with its program; `--first SEED --programs 1` runs it again.
+With `exact`, all gradients must equal plain torch's bit for bit. With other presets, each restored tensor is compared
+with the saved one. A seed that fails is printed with its program; `--first SEED --programs 1` runs it again.
 """
 
 import argparse
@@ -37,7 +37,8 @@ class Search:
         self.faults = []
 
     def try_seed(self, seed):
-        """Three steps of `exact`, so that what a session learns is tried too; then two other presets."""
+        """Runs three steps with `exact`, so that what a session learns is tested, too; then two steps with each of two
+        other presets."""
         program = Program(seed)
         plain = program.run(contextlib.nullcontext())
         trail = list(program.trail)

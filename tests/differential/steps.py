@@ -1,5 +1,5 @@
-"""The steps that random programs are made of. Each takes a pool of tensors and a source of random choices, which depend
-on shapes and types alone, so that a program makes the same choices whenever it runs."""
+"""The steps of random programs. Each takes tensors and a source of random choices. Choices depend only on shapes and
+types, so that a program makes the same ones in each run."""
 
 import math
 
@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch.autograd import Function
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-ROWS, WIDTH = 24, 48  #: of most tensors: more than a group of 1,024 elements, and ragged
+ROWS, WIDTH = 24, 48  #: of most tensors: more than one group of 1,024 elements, but no whole number of groups
 
-# --- operators of one argument, with random constants -------------------------------------------------------------
+# --- operators of one argument, with random constants --------------------------------------------------------------
 
 
 def limits(draw):
@@ -80,7 +80,7 @@ UNARY = {
     "pad": lambda x, draw: F.pad(x.reshape(ROWS, -1), (1, 1))[:, 1:-1].reshape(x.shape) * x,
 }
 
-# --- of two ------------------------------------------------------------------------------------------------------
+# --- operators of two arguments ------------------------------------------------------------------------------------
 
 BINARY = {
     "add": lambda x, y, draw: x + y * draw.random(),
@@ -113,7 +113,7 @@ BINARY = {
     "cdist": lambda x, y, draw: x * torch.cdist(x.reshape(ROWS, -1).float(), y.reshape(ROWS, -1).float()).mean().to(x.dtype),
 }
 
-# --- integers ----------------------------------------------------------------------------------------------------
+# --- integers ------------------------------------------------------------------------------------------------------
 
 
 def positions(x, draw, bound, shape):
@@ -153,7 +153,7 @@ def nll(x, draw):
 INDEXED = {"gather": gathered, "scatter_add": scattered, "embedding": embedded, "index_select": selected,
            "index_add": index_added, "nll": nll}
 
-# --- views: they give the shape back --------------------------------------------------------------------------------
+# --- views, or copies through views, of the same shape -------------------------------------------------------------
 
 VIEWS = {
     "transposed": lambda x, draw: x.transpose(0, -1).contiguous().transpose(0, -1),
@@ -169,7 +169,7 @@ VIEWS = {
     "as_strided": lambda x, draw: x.contiguous().as_strided(x.shape, x.contiguous().stride()) * x,
 }
 
-# --- in place, on what the step has made itself or on what others hold ------------------------------------------------
+# --- in place, on a tensor of the step or on one that others hold --------------------------------------------------
 
 IN_PLACE = {
     "relu_": lambda x, draw: x.relu_(),
@@ -186,7 +186,7 @@ IN_PLACE = {
     "dropout_": lambda x, draw: F.dropout(x, 0.4, inplace=True),
 }
 
-# --- functions that are called like torch's operators ---------------------------------------------------------------
+# --- functions with the names of torch's operators -----------------------------------------------------------------
 
 NAMES = ("relu", "hardtanh", "threshold", "leaky_relu", "dropout", "max_pool2d", "gather", "embedding", "Function",
          "_scaled_dot_product_attention", "native_layer_norm", "convolution", "_to_copy", "aten::relu", "aten::_to_copy")

@@ -1,11 +1,11 @@
-"""The search, for as long as continuous integration has time: fixed seeds, so that what fails once fails always."""
+"""A short search with fixed seeds, so that failures can be reproduced."""
 
 import warnings
 
 import pytest
 from search import Search
 
-PROGRAMS = 120  #: in each of four parts, which CTest runs side by side
+PROGRAMS = 120  #: in each of four parts, which CTest runs in parallel
 
 
 @pytest.mark.parametrize("part", range(4))

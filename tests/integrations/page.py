@@ -1,4 +1,4 @@
-"""The code of docs/integrations.md, run as it stands there."""
+"""Runs the code of docs/integrations.md unchanged."""
 
 import contextlib
 import re
@@ -11,23 +11,23 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "integrations.md"
 
 
 def sections():
-    """Text by heading."""
+    """Returns the page's text by heading."""
     parts = re.split(r"^## (.+)$", PAGE.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def blocks(heading):
-    """The Python code of a section, piece by piece."""
+    """Returns the Python code blocks of a section."""
     return re.findall(r"^```python\n(.*?)^```$", sections()[heading], flags=re.MULTILINE | re.DOTALL)
 
 
 def run(heading, names, number=0):
-    """Runs a piece of a section's code with ``names``, which then hold what it made."""
+    """Runs block ``number`` of a section with ``names`` as its globals, which then contain what it defined."""
     exec(compile(blocks(heading)[number], f"{PAGE.name}, {heading}, {number}", "exec"), names)
 
 
 class Compressing:
-    """Stands for the package in the page's code: the same calls, with further options, and their sessions known."""
+    """Stands in for the package in the page's code: makes its calls with further options, and records the sessions."""
 
     def __init__(self, **options):
         self.options, self.sessions = options, []
@@ -43,7 +43,7 @@ class Compressing:
 
 
 class Plain:
-    """Stands for the package, and does nothing."""
+    """Stands in for the package and does nothing."""
 
     sessions = ()
 
@@ -69,12 +69,12 @@ def are_same(a, b):
 
 
 def check(train, times_smaller=2.0):
-    """What holds for every integration. ``train(actzip)`` runs the page's code from a fixed seed and gives what came of
-    it, weights or gradients by name. Gives the report of the default options."""
+    """Checks what must hold for every integration. ``train(actzip)`` runs the page's code from a fixed seed and returns
+    weights or gradients by name. Returns the report of the default options."""
     plain, exact, default = Plain(), Compressing(preset="exact", min_elems=0), Compressing()
     expected = train(plain)
     assert are_same(expected, train(exact))
-    assert not are_same(expected, train(default))  # it is compressed, and the comparison above sees that
+    assert not are_same(expected, train(default))  # compression has an effect, which the comparison detects
     for one in (exact, default):
         assert one.sessions and all(session.live_bytes == 0 for session in one.sessions)
         assert one.sessions[-1].report().sites

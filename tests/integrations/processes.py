@@ -1,4 +1,4 @@
-"""Two processes that train together on the CPU."""
+"""Runs tests in two processes that train together on the CPU."""
 
 import os
 
@@ -13,7 +13,7 @@ needs_gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 
 
 def _work(rank, function, folder, arguments):
-    # As torchrun sets them: accelerate and lightning read them.
+    # Set as torchrun does, for accelerate and lightning.
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), LOCAL_WORLD_SIZE=str(WORLD),
                       MASTER_ADDR="127.0.0.1", MASTER_PORT="0", TORCHELASTIC_RUN_ID="test")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
@@ -22,12 +22,12 @@ def _work(rank, function, folder, arguments):
 
 
 def run_in_two(function, folder, *arguments):
-    """Calls ``function(rank, folder, *arguments)`` in each. Forked, so that nothing is imported again."""
+    """Calls ``function(rank, folder, *arguments)`` in both processes. They are forked: nothing is imported again."""
     mp.start_processes(_work, (function, str(folder), arguments), nprocs=WORLD, start_method="fork")
 
 
 def check_here(rank, folder, train):
-    """In a process of its own; all weights are those of the other process, too."""
+    """Runs ``page.check`` in this process and saves its results, which ``check_in_two`` compares."""
     seen = []
 
     def train_and_remember(package):
@@ -39,7 +39,8 @@ def check_here(rank, folder, train):
 
 
 def check_in_two(train, folder):
-    """``page.check`` for ``train(rank, actzip)`` in two processes. Gives codec and bytes before compression, by site."""
+    """Runs ``page.check`` for ``train(rank, actzip)`` in two processes, which must end with the same weights. Returns
+    codec and bytes before compression by site."""
     run_in_two(check_here, folder, train)
     (first, sites), (second, _) = (torch.load(f"{folder}/{rank}") for rank in range(WORLD))
     assert all(page.are_same(a, b) for a, b in zip(first, second, strict=True))

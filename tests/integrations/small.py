@@ -1,4 +1,4 @@
-"""Networks and data small enough for a test; nothing is downloaded."""
+"""Networks and data small enough for a test, without downloads."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ VOCABULARY, LENGTH = 64, 32
 
 
 class Network(nn.Module):
-    """Blocks between two layers: what is wrapped, sharded or computed again are the blocks."""
+    """Blocks between two layers. Tests wrap, shard or checkpoint the blocks."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ def batches(count, rows=64):
 
 
 def loader(count, rows=64):
-    """The same, as a loader of torch's."""
+    """The same batches in torch's DataLoader."""
     x, y = (torch.cat(parts) for parts in zip(*batches(count, rows), strict=True))
     return DataLoader(TensorDataset(x, y), rows)
 
@@ -57,7 +57,7 @@ def texts(count=16):
 
 
 def tokenizer():
-    """A word for each number."""
+    """A tokenizer with one word for each number."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""Accelerate on the CPU, one process and two."""
+"""Accelerate on the CPU, in one process and in two."""
 
 import page
 import pytest
@@ -12,7 +12,7 @@ accelerate = pytest.importorskip("accelerate")
 
 
 def train(package, is_distributed=False, **options):
-    accelerate.state.AcceleratorState._reset_state(True)  # that of the test before
+    accelerate.state.AcceleratorState._reset_state(True)  # clears the state of the previous test
     model = small.network()
     names = {"actzip": package, "model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1),
              "loader": small.loader(6), "loss_fn": cross_entropy,

@@ -1,4 +1,4 @@
-"""DDP and FSDP2, two processes. Tools that wrap a model in DDP by themselves have such tests in their own files."""
+"""DDP and FSDP2 in two processes. Tools that wrap a model in DDP themselves have such tests in their own files."""
 
 import page
 import small
@@ -13,7 +13,7 @@ pytestmark = needs_gloo
 
 
 def part(rank, count=3):
-    """Batches of one process."""
+    """The batches of one process."""
     return [(x[rank::WORLD], y[rank::WORLD]) for x, y in small.batches(count, rows=128)]
 
 
@@ -52,4 +52,4 @@ def test_fsdp(tmp_path):
     sites = check_in_two(fsdp, tmp_path)
     assert "blocks.0.2: gelu.self" in sites
     weights = [kept for site, kept in sites.items() if site.endswith("addmm.mat2")]
-    assert weights and set(weights) == {("as is", 0)}  # gathered weights are FSDP's to free
+    assert weights and set(weights) == {("as is", 0)}  # FSDP frees gathered weights itself

@@ -42,14 +42,14 @@ def test_trainer_with(tmp_path, options):
 @needs_gloo
 def test_trainer_in_two_processes(tmp_path):
     def train(rank, package):
-        AcceleratorState._reset_state(True)  # that of the tests before the fork
+        AcceleratorState._reset_state(True)  # clears the state of tests before the fork
         return train_by_page(package, tmp_path, ddp_backend="gloo")
 
     check_in_two(train, tmp_path)
 
 
 def test_trainer_saves(tmp_path):
-    """An attached model is saved as it is without."""
+    """An attachment does not change what is saved of the model."""
     first = trainer_names(page.Compressing(preset="exact"), tmp_path, save_strategy="steps", save_steps=2, max_steps=2)
     page.run("Hugging Face Trainer", first)
     saved = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "checkpoint-2")
@@ -83,7 +83,7 @@ def test_trl(tmp_path):
 
 
 def test_trl_without_what_the_page_sets(tmp_path):
-    """Blocks are computed again, so that nothing in them is kept."""
+    """TRL's default: blocks are computed again, so that nothing in them is kept."""
     names = trl_names(actzip, tmp_path)
     handle = actzip.attach(names["model"])
     names["SFTTrainer"](model=names["model"], args=names["SFTConfig"](**names["options"]),
@@ -117,7 +117,7 @@ def test_peft(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="bitsandbytes would load the model onto the GPU")
 def test_qlora(tmp_path):
-    """bitsandbytes runs on the CPU, slowly; that is enough for a network this small."""
+    """bitsandbytes runs on the CPU slowly, but fast enough for a network this small."""
     pytest.importorskip("bitsandbytes")
     small.llama().save_pretrained(tmp_path / "model")
 

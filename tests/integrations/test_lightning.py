@@ -1,4 +1,4 @@
-"""Lightning on the CPU, one process and two."""
+"""Lightning on the CPU, in one process and in two."""
 
 import actzip
 import page

@@ -1,4 +1,4 @@
-"""What comes with torch: accumulation, autocast, checkpointing, compilation."""
+"""torch's own tools: accumulation, autocast, checkpointing, compilation."""
 
 import actzip
 import page
@@ -79,7 +79,7 @@ def test_inside_a_reentrant_checkpoint_what_is_computed_again_is_compressed():
         return gradients_of(names["model"])
 
     report = page.check(train, 3)
-    assert report.steps == 1  # the forward, which has no gradients there, is none
+    assert report.steps == 1  # the checkpoint's own forward, without gradients, is no step
     assert {"gelu", "dropout.mul", "relu"} <= {site.op for site in report.sites}
 
 
@@ -115,7 +115,7 @@ def to_compile():
 
 
 def compiled(model, **options):
-    return torch.compile(model, backend="aot_eager", **options)  # autograd sees what it sees with inductor, which takes longer
+    return torch.compile(model, backend="aot_eager", **options)  # to autograd the same as inductor, which takes longer
 
 
 def test_compiled_after_convert_nothing_is_compressed(to_compile):

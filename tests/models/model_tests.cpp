@@ -24,7 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// A small one of each kind, with something to give it.
+/// A small model, its inputs and the shape of its result.
 struct Small {
   std::shared_ptr<Model> model;
   at::Tensor input, extra;
@@ -63,7 +63,7 @@ std::vector<std::string_view> some_models() {
   return {"resnet18", "preact-resnet56", "densenet121", "vit-tiny", "gpt", "encoder", "gcn", "sage", "gat"};
 }
 
-/// Gradients of the mean of squares, with dropout's masks always the same.
+/// Returns the gradients of the mean of squares, always with the same dropout masks.
 std::vector<at::Tensor> gradients(const Small& small) {
   ::torch::manual_seed(7);
   small.model->zero_grad();
@@ -101,14 +101,16 @@ TEST(Models, HaveThePublishedNumberOfParameters) {
   for (const ModelInfo& info : models()) {
     EXPECT_EQ(parameter_count(*make_model(info.published)), info.parameters) << info.name;
   }
-  // GPT-2 reuses its embedding as the head; BERT-base has two segments and a pooler, and no head.
+  // The published GPT-2 reuses its embedding as its head; the published BERT-base has two segments and a pooler, and no
+  // head.
   constexpr std::int64_t kWidth = 768;
   EXPECT_EQ(model_info("gpt").parameters, 124'439'808 + (kWidth + 1) * 50257);
   EXPECT_EQ(model_info("encoder").parameters, 109'482'240 - (kWidth + 1) * kWidth - 2 * kWidth + (kWidth + 1) * 2);
 }
 
 TEST(Models, OfSmallImagesHaveASmallStem) {
-  // ImageNet's less 1,000 classes and a 7 x 7 stem, with 10 classes and 3 x 3; DenseNets lose the stem's norm as well.
+  // ImageNet's models, but with 10 classes instead of 1,000 and a stem of 3 x 3 instead of 7 x 7. DenseNets also lose
+  // the stem's norm.
   const auto count = [](const char* name) { return parameter_count(*make_model({.name = name})); };
   EXPECT_EQ(count("resnet18"), 11'689'512 - 990 * 513 - 3 * 64 * (49 - 9));
   EXPECT_EQ(count("densenet121"), 7'978'856 - 990 * 1025 - 3 * 64 * (49 - 9) - 2 * 64);
@@ -182,14 +184,14 @@ TEST(Models, InAScopeKeepFewBytesAndGiveSimilarGradients) {
     torch::nn::keep_with(*each.model, session);
     for (int step = 0; step < 2; ++step) EXPECT_GT(cosine(gradients(each, session), expected), 0.8) << name;
     const Report report = session.report();
-    // Much of what gat saves belongs to autograd functions of its own. No table knows them: they are kept as they are.
+    // Much of what gat saves belongs to its own autograd functions, which no table knows, and is kept as it is.
     const double times_smaller = name == "gat" ? 1.5 : 3.0;
     EXPECT_GT(report.ratio(), times_smaller) << name;
   }
 }
 
 TEST(Graphs, MatricesAreWhatLayersAskFor) {
-  // 0 - 1 - 2, given once twice and once backwards, and a loop.
+  // The path 0 - 1 - 2: the first edge is given twice, the second backwards. There is also a loop at 1.
   const std::vector<std::int64_t> from{0, 0, 2, 1}, to{1, 1, 1, 1};
   const at::Tensor gcn = normalised_adjacency(from, to, 3, "gcn").to_dense();
   EXPECT_TRUE(at::allclose(gcn, gcn.t()));

@@ -64,7 +64,7 @@ TEST(Pickle, IsReadAsADictOfTensors) {
   const PickledTensors tensors = read(dict(text("a") + tensor({4, {2, 5}, {5, 1}}) + text("b") + tensor({0, {}, {}}) +
                                            text("a") + tensor({23, {1}, {7}})));
   ASSERT_EQ(tensors.size(), 2U);
-  EXPECT_EQ(tensors[0].first, "a");  // the last value, at the first place
+  EXPECT_EQ(tensors[0].first, "a");  // the later value of a key, at the key's first position
   EXPECT_EQ(tensors[0].second.offset, 23);
   EXPECT_THAT(tensors[0].second.sizes, ElementsAre(1));
   EXPECT_EQ(tensors[0].second.record, "0");

@@ -52,7 +52,7 @@ def assert_same(actual, expected):
 
 
 def check(folder, model, inputs, forward, rename=lambda name: name, **sizes):
-    """`model` in Python against the one that the tool makes of `sizes`."""
+    """Compares `model` in Python, its output and gradients, with the model that the tool makes of `sizes`."""
     state = {rename(name): value.clone() for name, value in model.state_dict().items()}
     output = forward(model)
     expected = {rename(name): value for name, value in gradients(model, output).items()}
@@ -120,7 +120,7 @@ def test_gcn(tmp_path):
 
 
 def resnet_name(name):
-    """The benchmark's ResNet-18 with torchvision's names."""
+    """Translates a name in the benchmark's ResNet-18 into torchvision's."""
     first, _, rest = name.partition(".")
     if first != "blocks":
         return {"stem": "conv1", "norm": "bn1", "head": "fc"}[first] + "." + rest
@@ -194,7 +194,7 @@ def test_torchvision(tmp_path, name):
 
 
 def test_names_are_torchvisions(tmp_path):
-    """Where it is not installed: some names that its models have."""
+    """Checks some of torchvision's names, even if it is not installed."""
     resnet = list(made_in_cpp(tmp_path, 0, name="resnet50", image_size=224))
     assert resnet[:3] == ["conv1.weight", "bn1.weight", "bn1.bias"] and resnet[-2:] == ["fc.weight", "fc.bias"]
     assert {"layer1.0.downsample.0.weight", "layer4.2.bn3.running_var", "bn1.num_batches_tracked"} <= set(resnet)
@@ -206,7 +206,7 @@ def test_names_are_torchvisions(tmp_path):
 
 @pytest.mark.parametrize("keep_vars", [False, True])
 def test_state_dicts_of_modules_are_read(tmp_path, keep_vars):
-    """With the metadata and parameters that torch.save() writes of a module."""
+    """State dicts as torch.save() writes them: with metadata, and with `keep_vars` as Parameters."""
     state, inputs = GCN(12, 16, 5, 0.0).state_dict(keep_vars=keep_vars), {"input": torch.randn(40, 12), **edges(40, 90)}
     run_in_cpp(tmp_path, state, inputs, name="gcn", features=12, classes=5)
 
@@ -220,7 +220,7 @@ def test_halves_are_read_and_strangers_refused(tmp_path):
 
 
 def damaged(harm, name, content):
-    """One record of a torch file, with what is wrong in it."""
+    """Returns a record of a torch file, damaged as `harm` says."""
     if name.endswith("/data/0"):
         return content[:-4] if harm == "short record" else content
     if name.endswith("/byteorder"):
@@ -257,7 +257,7 @@ def test_damaged_files_are_refused(tmp_path, harm, reason):
 
 
 def test_a_record_larger_than_the_file_is_refused(tmp_path):
-    """A zip may say that a few compressed bytes are many."""
+    """A zip file may claim that a few compressed bytes expand to many."""
     path = tmp_path / "weights.pt"
     torch.save({"w": torch.zeros(1 << 22)}, path)
     with zipfile.ZipFile(path) as archive:

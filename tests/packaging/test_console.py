@@ -20,7 +20,7 @@ COMMANDS = ["doctor", "codecs", "report", "demo", "plan", "train", "dataset", "b
 
 @pytest.fixture
 def without_program(monkeypatch, tmp_path):
-    """No built program anywhere: a folder, a PATH and a package far from a build."""
+    """Hides every built program: the working folder, PATH and the package are far from a build."""
     monkeypatch.delenv("ACTZIP_PROGRAM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(console, "__file__", str(tmp_path / "lib/actzip/console.py"))
@@ -29,7 +29,7 @@ def without_program(monkeypatch, tmp_path):
 
 
 def run(capsys, *arguments):
-    """Status, output and error output."""
+    """Returns status, output and error output."""
     try:
         status = console.main(list(map(str, arguments)))
     except SystemExit as end:  # argparse, for --help and --version

@@ -1,7 +1,7 @@
-"""From the tree to a step of training elsewhere: sdist, wheel from the unpacked sdist, an environment of its own.
+"""Packages the tree and trains a step elsewhere: an sdist, a wheel from the unpacked sdist, a new environment.
 
-It compiles the whole extension: minutes, or seconds where ccache has seen it. No network is needed: the build is not
-isolated, and the new environment sees torch through a .pth file instead of installing a second one.
+This compiles the whole extension, which takes minutes, or seconds with a filled ccache. It needs no network: the build
+is not isolated, and the new environment sees torch through a .pth file instead of installing a second one.
 """
 
 import os
@@ -35,8 +35,8 @@ print(actzip.__file__)
 
 
 def run(*command, **options):
-    """Output and error output of a command that must succeed; neither import paths of this process nor numbers of jobs
-    reach it."""
+    """Runs a command that must succeed and returns its output and error output. The command inherits neither import
+    paths nor numbers of jobs."""
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith("PYTHON") and name not in ("MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL")}
     done = subprocess.run([str(part) for part in command], env={**environment, **options.pop("env", {})}, text=True,
@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sdist(folder):
-    """Of a copy: setuptools leaves files behind, and takes up those that it finds."""
+    """Made from a copy of the tree, because setuptools leaves files behind, and includes files that it finds."""
     tree = shutil.copytree(ROOT, folder / "tree", ignore=NOT_OURS)
     run(sys.executable, "-c", "import setuptools.build_meta as b; b.build_sdist('dist')", cwd=tree)
     return next((tree / "dist").glob("*.tar.gz"))
@@ -60,11 +60,11 @@ def sdist(folder):
 
 @pytest.fixture(scope="module")
 def built(folder, sdist):
-    """The wheel, and what was printed while it was built."""
+    """The wheel and the output of its build."""
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "unpacked", filter="data")
     source = next((folder / "unpacked").iterdir())
-    # The loops for each instruction set take a third of the time to compile where they need not be fast.
+    # MinSizeRel: the loops for each instruction set compile in a third of the time, and need not be fast here.
     log = run(sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder / "wheels",
               ".", cwd=source, env={"CCACHE_BASEDIR": str(source), "CCACHE_NOHASHDIR": "1",
                                     "ACTZIP_CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=MinSizeRel"})
@@ -73,7 +73,7 @@ def built(folder, sdist):
 
 @pytest.fixture(scope="module")
 def environment(folder, built):
-    """An empty one that sees the running torch, with the wheel in it."""
+    """A virtual environment with the wheel, which sees the running torch and is otherwise empty."""
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     site = next((folder / "venv/lib").glob("python*/site-packages"))
     (site / "torch_of_the_test.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")

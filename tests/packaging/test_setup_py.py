@@ -22,7 +22,7 @@ def setup_py():
 
 
 def make_torch(folder, cuda="None"):
-    """What setup.py and CMake look for in a torch."""
+    """Creates the parts of a torch that setup.py and CMake look for."""
     (folder / "include/ATen").mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / "version.py").write_text(f"__version__ = '2.13.0'\ncuda: str | None = {cuda}\nhip: str | None = None\n")
@@ -30,7 +30,7 @@ def make_torch(folder, cuda="None"):
 
 
 def make_paddle(folder):
-    """The same of a Paddle."""
+    """The same for Paddle."""
     (folder / "include/paddle/phi").mkdir(parents=True)
     (folder / "version").mkdir()
     (folder / "version/__init__.py").write_text("full_version = '3.3.1'\n")
@@ -41,10 +41,10 @@ def make_paddle(folder):
 
 
 @pytest.mark.parametrize("cores, free_gib, environment, expected", [
-    (4, 64, {}, 4),  # cores are fewer
-    (64, 8, {}, 3),  # memory is less: 2.5 GiB each
-    (64, 1, {}, 1),  # one has to run
-    (8, None, {}, 8),  # a system that does not say
+    (4, 64, {}, 4),  # cores are the limit
+    (64, 8, {}, 3),  # memory is the limit: 2.5 GiB each
+    (64, 1, {}, 1),  # at least one
+    (8, None, {}, 8),  # free memory is unknown
     (2, 1, {"MAX_JOBS": "5"}, 5),
     (2, 1, {"CMAKE_BUILD_PARALLEL_LEVEL": "3", "MAX_JOBS": "5"}, 3),
     (2, 64, {"MAX_JOBS": ""}, 2),
@@ -78,7 +78,7 @@ def environment_with_torch(tmp_path):
 
 
 def test_torch_is_found_though_the_build_is_isolated(setup_py, environment_with_torch, tmp_path, monkeypatch):
-    hiding = tmp_path / "hiding"  # as pip does it
+    hiding = tmp_path / "hiding"  # hides site-packages as pip does
     hiding.mkdir()
     (hiding / "sitecustomize.py").write_text("import sys\nsys.path = [p for p in sys.path if 'site-' not in p]\n")
     monkeypatch.setenv("PYTHONPATH", str(hiding))

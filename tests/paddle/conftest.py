@@ -1,4 +1,4 @@
-"""Small models, and what the tests ask of Paddle."""
+"""Small models and helpers for the tests on Paddle."""
 
 import warnings
 
@@ -23,17 +23,18 @@ def seeded():
 
 @pytest.fixture(autouse=True)
 def no_noise():
-    """Paddle says at each first step of a batch norm that it keeps statistics."""
+    """Ignores Paddle's warning in the first step of each batch norm, that it tracks statistics."""
     warnings.filterwarnings("ignore", message="When training, we now always track")
 
 
 def held():
-    """Bytes that Paddle's own allocator has given out."""
+    """Bytes currently allocated by Paddle's own allocator."""
     return core.host_memory_stat_current_value("Allocated", 0)
 
 
 def activation(*shape):
-    """Neither a leaf, which exists anyway if it gets a gradient, nor a view or a multiple of one."""
+    """Returns a tensor that sessions compress: no leaf, which exists anyway if it gets a gradient, and no view or
+    multiple of one."""
     leaf = paddle.randn(list(shape))
     leaf.stop_gradient = False
     return paddle.add(leaf, paddle.zeros_like(leaf))
@@ -55,7 +56,7 @@ def loss_of(model, batch):
 
 
 def gradients(model, loss):
-    """Of all parameters, flat; none is left behind."""
+    """Runs backward, returns the gradients of all parameters as one vector, and clears them."""
     loss.backward()
     flat = paddle.concat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).numpy()
     model.clear_gradients()
@@ -63,7 +64,7 @@ def gradients(model, loss):
 
 
 def site(session, name):
-    """The one site whose operator and slot are called so."""
+    """Returns the only site with this operator and slot."""
     found = [s for s in session.report().sites if f"{s.op}.{s.slot}" == name]
     assert len(found) == 1, [f"{s.op}.{s.slot}" for s in session.report().sites]
     return found[0]

@@ -1,4 +1,4 @@
-"""Programs of ActNN-PaddlePaddle, run as they stand."""
+"""Programs of ActNN-PaddlePaddle, run unchanged."""
 
 import json
 import math

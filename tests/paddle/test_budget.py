@@ -1,4 +1,4 @@
-"""A byte budget, and a file for what does not fit, on Paddle."""
+"""Byte budgets on Paddle, and a file for what does not fit."""
 
 import numpy
 import pytest

@@ -1,4 +1,4 @@
-"""The same bytes from Paddle's tensors, PyTorch's, and the reference."""
+"""Paddle's tensors are encoded to the same bytes as PyTorch's, and as in the reference."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Layers that compress by themselves, and their conversion."""
+"""Layers that compress their own activations, and the conversion of models to them."""
 
 import copy
 import pickle
@@ -11,7 +11,7 @@ from paddle import nn
 
 import actzip.paddle as actzip
 
-#: What each layer is made with, the shape of its input, and the most of what Paddle keeps for it that is left.
+#: Each layer's arguments, the shape of its input, and the largest allowed part of the bytes that Paddle keeps.
 LAYERS = {
     "Conv1D": ((16, 16, 3), (8, 16, 64), 0.25), "Conv2D": ((16, 16, 3), (8, 16, 16, 16), 0.2),
     "Conv3D": ((8, 8, 3), (4, 8, 8, 8, 8), 0.2), "Conv1DTranspose": ((16, 16, 3), (8, 16, 64), 0.2),

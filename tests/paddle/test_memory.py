@@ -1,4 +1,4 @@
-"""When memory is freed, and who may write into it. Each test fails without its remedy."""
+"""When memory is freed, and who may write into it. Each test fails if actzip's remedy is removed."""
 
 from contextlib import nullcontext
 
@@ -74,7 +74,7 @@ def test_the_softmax_that_backward_writes_into_is_decoded_each_time():
 
 
 def test_an_operator_that_is_not_known_gets_a_copy_of_what_it_saved():
-    """Backward may write into it where it believes to be alone, as that of margin_cross_entropy does."""
+    """Its backward may write into what it saved if it seems to be the only owner, as margin_cross_entropy's does."""
     x = activation(64, 64)
     with actzip.Session() as session:
         y = paddle.sin(x)
@@ -86,7 +86,7 @@ def test_an_operator_that_is_not_known_gets_a_copy_of_what_it_saved():
 
 
 def test_what_one_backward_writes_another_does_not_read():
-    """Softmax is decoded for two readers, and its own backward writes into what it gets."""
+    """The softmax is decoded for two readers, and its own backward writes into what it gets."""
     paddle.seed(3)
     logits, labels = paddle.randn([256, 64]), paddle.randint(0, 64, [256, 1])
     logits.stop_gradient = False

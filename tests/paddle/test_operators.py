@@ -1,4 +1,4 @@
-"""What is kept of which operator, and that its gradient is right: one case for each row of the table."""
+"""How each operator's tensors are kept, and that its gradient is right. One case for each row of the table."""
 
 import numpy
 import paddle
@@ -15,7 +15,7 @@ def positive(x):
     return x.abs() + 0.5
 
 
-#: Name of a case: what runs, the shape of its input, and what is kept of each slot.
+#: By name: a function, the shape of its input, and how each slot is kept.
 CASES = {
     "relu": (F.relu, (64, 64), {"relu.out": "mask"}),
     "relu6": (F.relu6, (64, 64), {"relu6.out": "mask:hi=6:on=3:nan=off"}),
@@ -72,7 +72,7 @@ CASES = {
 def test_what_is_kept_and_the_gradient(name):
     function, shape, kept = CASES[name]
     one_bit = all(codec.startswith(("mask", "shape", "index")) for codec in kept.values())
-    x = paddle.round(2 * activation(*shape)) if one_bit else activation(*shape)  # limits are met
+    x = paddle.round(2 * activation(*shape)) if one_bit else activation(*shape)  # so that values at the limits occur
     before = x.numpy()
 
     def gradient(session):
@@ -98,7 +98,7 @@ def test_what_is_kept_and_the_gradient(name):
         numpy.testing.assert_array_equal(found, plain)
     is_coarse = any(codec.startswith(("rotated", "affine:4")) for codec in kept.values())
     assert cosine > (0.93 if is_coarse else 0.9985), cosine
-    # Everything kept as it is: the operators of the table do not write into what they saved.
+    # With everything kept as it is, gradients must be exact: the table's operators do not write into what they saved.
     numpy.testing.assert_array_equal(gradient(actzip.Session(rules={"*": "none"}, min_numel=1 << 40)), plain)
 
 
@@ -126,7 +126,7 @@ def test_no_operator_has_two_rows():
 
 
 def test_every_operator_of_the_table_is_one_of_paddles():
-    """Names that Paddle does not have would never be met."""
+    """A name that Paddle does not have would never match."""
     names = {name for row in actzip.hooks._C.operator_rows() for name in row["names"].split()}
     missing = {name for name in names if not hasattr(paddle._C_ops, name.split(".")[-1])}
     assert not missing

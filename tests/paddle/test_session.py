@@ -1,4 +1,4 @@
-"""Sessions, as users meet them."""
+"""Sessions as programs use them."""
 
 import copy
 import importlib
@@ -205,7 +205,7 @@ def test_data_parallel_in_one_process():
 
 
 def test_auto_cast_on_the_cpu_changes_nothing():
-    """Paddle warns, and computes in float32: so do we."""
+    """On the CPU, Paddle warns and computes in float32, and so the session sees float32."""
     model, batch = small_cnn(), batch_of()
     with pytest.warns(UserWarning), paddle.amp.auto_cast(dtype="float16"), actzip.compress(model) as session:
         loss_of(model, batch).backward()

@@ -1,4 +1,4 @@
-"""Places where Paddle's hooks lead astray, one test each. Each fails without its remedy."""
+"""Pitfalls of Paddle's hooks, one test each. Each test fails if actzip's remedy is removed."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ import actzip.paddle as actzip
 
 
 def test_addresses_that_come_again_are_not_taken_for_shared_memory():
-    """Each product frees its operand, so that the next one lies at the same address."""
+    """Each product frees its operand, so the next operand has the same address."""
     weight = paddle.randn([64, 64])
     weight.stop_gradient = False
 
@@ -52,7 +52,7 @@ def test_views_come_back_where_they_lay(view):
     assert numpy.abs(found.numpy() - exact).max() < 0.05
 
 
-#: In a process of its own: this one may have free memory.
+#: Runs in a process of its own, because this one may have free memory.
 FAILING_PACK = """
 import resource
 from pathlib import Path
@@ -79,7 +79,7 @@ with session:
 
 
 def test_an_error_while_packing_is_raised_at_the_end_of_the_scope():
-    """Raised in the hook, it would leave gradients disabled for good."""
+    """An error raised in the hook would leave gradients disabled for good."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FAILING_PACK], capture_output=True, text=True)
     assert done.stdout == "raised at the end of the scope\nand once\n", done.stderr
 
@@ -141,7 +141,7 @@ def test_hooks_of_others_nest_in_a_session():
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_recompute(use_reentrant):
     model, x = small_cnn(), batch_of()[0]
-    model.eval()  # it would update running statistics twice
+    model.eval()  # in training, it would update running statistics twice
 
     def loss():
         return recompute(model, x, use_reentrant=use_reentrant).square().mean()

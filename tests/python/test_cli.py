@@ -1,4 +1,4 @@
-"""The program `actzip`, as a user calls it. ACTZIP_PROGRAM names another one than build/bin/actzip."""
+"""Calls the program `actzip` as a user does: build/bin/actzip, or the program that ACTZIP_PROGRAM names."""
 
 import json
 import math
@@ -14,7 +14,7 @@ SMALL = ["bench", "codec", "--device", "cpu", "--elements", "65537", "--repeats"
 
 
 def run(*args):
-    """Exit status, output and error output of one call. Idle threads sleep: other tests may run beside this one."""
+    """Returns exit status, output and error output. Idle threads sleep, to leave cores to other tests."""
     done = subprocess.run(
         [PROGRAM, *map(str, args)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`actzip dataset` and `actzip bench load`, as a user calls them."""
+"""Calls `actzip dataset` and `actzip bench load` as a user does."""
 
 import io
 import os
@@ -23,7 +23,7 @@ def jpeg(pixels, quality=90):
 
 
 def photos(count, sides=(32, 32), seed=0):
-    """Something with edges and colours, so that decoders have to round."""
+    """Generates images with edges and colours, for which decoders have to round."""
     generator = np.random.default_rng(seed)
     for _ in range(count):
         coarse = generator.integers(0, 256, (5, 5, 3), dtype=np.uint8)
@@ -96,7 +96,7 @@ LIBRARY = os.environ.get("ACTZIP_FAILING_FILES", "")
 
 
 def converted(folder, *, at=0, how=""):
-    """Converts with one operation on the database's files failing, as tests/faults says; gives status and errors."""
+    """Converts while one operation on the database's files fails (see tests/faults). Returns status and errors."""
     out = folder / "out"
     out.mkdir(exist_ok=True)
     faults = {"LD_PRELOAD": LIBRARY, "FAIL_FOLDER": f"{out.resolve()}/", "FAIL_LOG": str(folder / "log"),

@@ -1,4 +1,4 @@
-"""`actzip plan` as a user calls it: reports in, tables, JSON and pictures out."""
+"""Calls `actzip plan` as a user does: reports in, tables, JSON and pictures out."""
 
 import json
 import xml.etree.ElementTree
@@ -23,7 +23,7 @@ OTHERS = [
 
 
 def write_report(folder, sites):
-    """A report as Report.to_json() writes it, cut down to what a plan reads."""
+    """Writes a report as Report.to_json() does, reduced to what a plan reads."""
     path = folder / "report.json"
     filled = [{"dtype": "f32", "bytes_before": 0, "bytes_after": 0, **site} for site in sites]
     path.write_text(json.dumps({"preset": "default", "sites": filled}))
@@ -45,7 +45,7 @@ def test_bits_go_where_the_sensitivity_is(report):
     plan = plan_of(report, "--bits", 2)
     assert [site["site"] for site in plan["sites"]] == [site["site"] for site in SITES]
     bits = [site["bits"] for site in plan["sites"]]
-    assert bits == [3, 1, 2]  # the second bit of the last one is what is left over: it is small
+    assert bits == [3, 1, 2]  # the last site is small: what is left over suffices for a second bit
     assert plan["average_bits"] <= 2 and plan["optimal"]
     assert plan["sites"][1]["codec"] == f"rotated:{bits[1]}:mask"
     assert plan["variance"] == pytest.approx(sum(site["variance"] for site in plan["sites"]))

@@ -1,4 +1,4 @@
-"""tools/setup.sh on a machine where packages are missing: what it does to the system is seen."""
+"""tools/setup.sh on a machine without the packages: it must show what it does to the system."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def machine(tmp_path):
 
 def test_apt_is_announced_and_its_output_seen(machine):
     done = subprocess.run([SETUP], env=machine, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 100  # nothing goes on after a failure
+    assert done.returncode == 100  # apt-get's failure ends the script
     lines = done.stdout.splitlines()
     assert any(line.startswith("setup: these packages are missing: g++ cmake ninja-build") for line in lines)
     assert any(line.startswith("setup: ") and line.endswith("apt-get update") for line in lines)

@@ -1,4 +1,4 @@
-"""A small network for ActNN's programs, of torch's layers or of ActNN's, and what a step of it keeps."""
+"""A small network of torch's or of ActNN's layers, and helpers that run steps and read reports."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from torch import nn
 
 @pytest.fixture(autouse=True)
 def fresh_config():
-    """For modules that import it."""
+    """Resets ActNN's configuration around each test of the modules that import this fixture."""
     actnn.config.reset()
     actnn.QScheme.num_samples, actnn.QScheme.batch, actnn.QScheme.update_scale = 1, None, True
     yield
@@ -65,7 +65,7 @@ def converted(level="L2", **fields):
 
 
 def widths(report):
-    """Bits of all that is kept in few bits."""
+    """Bit widths of all sites with `rotated` or `affine`."""
     return [int(site.codec.split(":")[1]) for site in report.sites if site.codec.startswith(("rotated", "affine"))]
 
 

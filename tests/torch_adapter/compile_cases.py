@@ -1,14 +1,14 @@
-"""Models for tests of actzip.compile: each costs seconds to compile, so they are small, and tests share what they made."""
+"""Models and helpers for tests of actzip.compile. Compiling takes seconds: models are small, and tests share them."""
 
 import contextlib
 import os
 
-os.environ.setdefault("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # what is made here runs once: the compiler need not try hard
+os.environ.setdefault("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # compile without optimisation, which is faster
 
 import actzip
 import pytest
 import torch
-import torch._inductor.lowering  # its decompositions ask for it
+import torch._inductor.lowering  # its decompositions need it
 import torch.nn.functional as F
 from actzip.compiled.partitioner import Partitioner
 from functorch.compile import make_boxed_compiler
@@ -21,7 +21,7 @@ DRAWS = 8
 
 
 class Block(nn.Module):
-    """Of a GPT: packed q, k and v, causal attention."""
+    """A block of a GPT, with packed q, k and v and causal attention."""
 
     def __init__(self, width=64, heads=4):
         super().__init__()
@@ -99,9 +99,9 @@ class MLP(nn.Module):
 
 
 def graphs_alone(model, *, plain=False, dynamic=None, fullgraph=True, **options):
-    """As actzip.compile, but the graphs are run as they are: nothing is generated, which takes most of the time.
+    """Like actzip.compile, but runs the graphs as they are, because generating code takes most of the time.
 
-    ``plain``: without actzip. Reports go to ``actzip.compiled_session(**options)``.
+    With ``plain``, without actzip. Reports go to ``actzip.compiled_session(**options)``.
     """
     key = actzip.compiled_session(**options).key
     partition = min_cut_rematerialization_partition if plain else Partitioner(key)
@@ -123,7 +123,7 @@ def mean_square(output):
 
 
 def gradient(model, forward, batch, scope=None):
-    """All of it as one vector; ``forward`` is the model, or what was compiled of it."""
+    """Returns the whole gradient as one vector. ``forward`` is the model or its compiled form."""
     model.zero_grad()
     with scope or contextlib.nullcontext():
         loss = mean_square(forward(batch))
@@ -132,17 +132,18 @@ def gradient(model, forward, batch, scope=None):
 
 
 def eager_gradients(model, batch, forward=None):
-    """Those of an eager session: ``DRAWS`` of them, after a step in which it learns what is shared."""
+    """Returns ``DRAWS`` gradients of an eager session, after a step in which it learns what is shared."""
     session = actzip.Session(model, guard=False)
 
     def own_input(x):
-        return model(x.clone())  # which nobody else holds, else it is kept as it is
+        return model(x.clone())  # a copy, because an input that its caller holds is kept as it is
 
     return [gradient(model, forward or own_input, batch, session) for _ in range(DRAWS + 1)][1:]
 
 
 def padded_llama(device="cpu"):
-    """One layer, two sequences of four shorter than the others; and what gives the results that are no padding."""
+    """A Llama of one layer and four sequences, two of them shorter. Returns the model, and a function that wraps a
+    forward so that it returns the results that are no padding."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.LlamaConfig(

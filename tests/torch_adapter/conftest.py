@@ -1,4 +1,4 @@
-"""A test that fails once fails always."""
+"""Seeds torch before each test, so that failures can be reproduced."""
 
 import pytest
 import torch

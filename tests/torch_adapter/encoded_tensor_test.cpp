@@ -1,5 +1,5 @@
-// Tensors that stand for what was kept, as torch's operators meet them. On the CPU no kernel takes the bytes: each is
-// decoded, and gives what it gives with the decoded values.
+// Encoded tensors as arguments of torch's operators. On the CPU no kernel reads the bytes: operators get the decoded
+// values, and must give the same results as with these.
 #include "encoded/encoded_tensor.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 const OperatorInfo kOperator{"test", {"self"}};
 
-/// What is kept of a tensor, as it would be for a node.
+/// Packs a tensor as a session does for a node.
 Packed packed(const at::Tensor& tensor, const std::string& codec) {
   SessionImpl session({.preset = codec, .min_elems = 0});
   const at::NoGradGuard no_graph;
@@ -62,7 +62,7 @@ TEST_F(EncodedTensors, SurviveACopyOfTheirHandle) {
 }
 
 TEST_F(EncodedTensors, AreDecodedForOperatorsThatDoNotKnowThem) {
-  EXPECT_FALSE(::torch::equal(values_, x_));  // there is something to lose
+  EXPECT_FALSE(::torch::equal(values_, x_));  // otherwise the comparisons below would prove nothing
   EXPECT_TRUE(::torch::equal(encoded_ + gradient_, values_ + gradient_));
   const std::vector<std::int64_t> dimensions{0, 2};
   EXPECT_TRUE(::torch::equal(encoded_.sum(dimensions), values_.sum(dimensions)));
@@ -94,7 +94,7 @@ TEST_F(EncodedTensors, GiveBackwardWhatTheirValuesGive) {
 }
 
 TEST_F(EncodedTensors, StayEncodedInTheGradientOfASquare) {
-  const at::Tensor twice = at::Scalar(2) * encoded_.pow(1);  // as torch's formula has it
+  const at::Tensor twice = at::Scalar(2) * encoded_.pow(1);  // as in torch's formula
   ASSERT_NE(encoded_in(twice), nullptr);
   EXPECT_EQ(encoded_in(twice)->scale, 2.0);
   EXPECT_TRUE(::torch::equal(gradient_ * twice, gradient_ * (2 * values_)));

@@ -1,5 +1,5 @@
-// Memory that runs out, at each allocation of a step in turn: the error reaches the caller, nobody listens afterwards,
-// nothing is held, and the next step is plain torch's bit for bit.
+// Memory runs out at each allocation of a step in turn: the error must reach the caller, no listener may be left,
+// nothing may be held, and the next step must equal plain torch's bit for bit.
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -20,7 +20,7 @@ namespace nn = ::torch::nn;
 namespace F = ::torch::nn::functional;
 using Gradients = std::vector<at::Tensor>;
 
-/// torch's own allocator, of which the n-th allocation from now on fails.
+/// torch's own allocator, except that allocation number `fails_in` from now on fails.
 class ScarceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -40,7 +40,7 @@ class ScarceAllocator final : public c10::Allocator {
   c10::Allocator* inner_ = c10::GetCPUAllocator();
 };
 
-/// Every way to keep something: masks, values, indices, shapes, casts, memory that two operators save.
+/// Saves every kind of tensor: masks, values, indices, shapes, casts, memory that two operators save.
 class Network : public nn::Module {
  public:
   at::Tensor forward(const at::Tensor& tokens) {
@@ -76,7 +76,7 @@ class TorchFaults : public ::testing::Test {
   at::Tensor forward(Session* session) {
     std::optional<Scope> scope;
     if (session != nullptr) scope.emplace(session->impl());
-    return network_.forward(tokens_.clone());  // what a caller holds is kept as it is
+    return network_.forward(tokens_.clone());  // a copy, because what a caller holds is kept as it is
   }
   Gradients backward(const at::Tensor& loss) { return ::torch::autograd::grad({loss}, network_.parameters()); }
 
@@ -107,7 +107,7 @@ TEST_F(TorchFaults, AtEachAllocationOfAStep) {
       Session session({.preset = preset, .min_elems = 0});
       Session exact({.preset = "exact", .min_elems = 0});
       memory_->fails_in = n;
-      std::optional<Gradients> found;  // some of torch's kernels do without what they cannot get
+      std::optional<Gradients> found;  // some of torch's kernels work without memory that they cannot get
       try {
         found = backward(forward(&session));
       } catch (const c10::Error&) {
@@ -130,10 +130,11 @@ TEST_F(TorchFaults, AtEachAllocationOfAStep) {
   RecordProperty("injected", injected);
 }
 
-/// What is allocated to observe a step may fail, and the step goes on: only what fails without it fails with it.
+/// An allocation that only serves to observe a step may fail without ending the step: an observed step fails at no more
+/// allocations than an unobserved one.
 TEST_F(TorchFaults, AtEachAllocationThatObservesAStep) {
   const SessionOptions options{.min_elems = 0, .seed = 3, .adapt = "layer"};
-  constexpr int kObserved = 2;  // the step that is
+  constexpr int kObserved = 2;  // number of the observed step
   const auto prepared = [&](int steps) {
     Session session(options);
     for (int i = 0; i < steps; ++i) (void)backward(forward(&session));
@@ -168,7 +169,7 @@ TEST_F(TorchFaults, AtEachAllocationThatObservesAStep) {
     }
     if (!reached) break;
     swallowed += found ? 1 : 0;
-    EXPECT_NO_THROW((void)backward(forward(&session)));  // takes what was seen, or gives it up
+    EXPECT_NO_THROW((void)backward(forward(&session)));  // uses what was observed, or discards it
   }
   EXPECT_GT(failures, 0);
   EXPECT_LE(failures, needed) << "what was restored to observe a node may serve the next one";

@@ -1,4 +1,4 @@
-"""Tests that need a GPU skip without one; where ACTZIP_REQUIRE_CUDA=1 says that there must be one, they fail."""
+"""Marks tests that need a GPU. Without one they skip, or fail if ACTZIP_REQUIRE_CUDA=1."""
 
 import os
 

@@ -1,4 +1,4 @@
-// An index outside its bound, found by a GPU: backward itself fails, before anybody steps with its gradients.
+// A GPU finds an index outside its bound: backward itself must fail, before an optimizer uses its gradients.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ namespace {
 
 const OperatorInfo kEmbedding{"embedding", {"indices"}};
 
-/// Saves indices with a bound that is read wrongly.
+/// Saves indices with a bound that may be wrong.
 struct Lookup : public ::torch::autograd::Function<Lookup> {
   static inline std::shared_ptr<Packed> kept;
 
@@ -34,7 +34,7 @@ struct Lookup : public ::torch::autograd::Function<Lookup> {
   }
 };
 
-/// Before anybody asks torch whether there is a GPU: it asks once.
+/// Loaded before the first call that asks torch whether there is a GPU, because torch remembers the answer.
 const void* const kCudaLibrary = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
 
 class IndexCheckCuda : public ::testing::Test {
@@ -54,7 +54,7 @@ TEST_F(IndexCheckCuda, BackwardFails) {
   const at::Tensor indices = at::randint(100, {1 << 20}, options.dtype(at::kLong));
   for (const std::int64_t bound : {100, 60}) {
     const at::Tensor busy = at::randn({4096, 4096}, options);
-    for (int i = 0; i < 20; ++i) (void)busy.mm(busy);  // the device is behind when the host comes to backward
+    for (int i = 0; i < 20; ++i) (void)busy.mm(busy);  // so that the host reaches backward before the device does
     const at::Tensor loss = Lookup::apply(weight, indices, &session, bound).sum();
     if (bound == 100) {
       EXPECT_NO_THROW(loss.backward());

@@ -1,4 +1,4 @@
-"""Every layer of actzip.nn, in the shapes and options that take ways of their own."""
+"""Every layer of actzip.nn, with the shapes and options that take different code paths."""
 
 import copy
 
@@ -6,7 +6,7 @@ import actzip
 import torch
 from torch import nn
 
-#: A layer of torch's and the shape of its input; for an embedding the number of indices.
+#: A layer of torch and the shape of its input; None for an embedding, whose input is indices.
 CASES = {
     "conv1d groups": (lambda: nn.Conv1d(4, 6, 3, padding=1, groups=2), (2, 4, 9)),
     "conv2d stride dilation": (lambda: nn.Conv2d(3, 4, 3, stride=2, padding=1, dilation=2), (2, 3, 9, 9)),
@@ -59,7 +59,7 @@ CASES = {
 
 
 def pair(name, session=None, dtype=torch.float64, **options):
-    """torch's layer, ours with the same weights, and an input."""
+    """Returns torch's layer, ours with the same weights, and an input."""
     make, shape = CASES[name]
     theirs = make().to(dtype)
     ours = actzip.convert(copy.deepcopy(theirs), session, **options)
@@ -69,13 +69,13 @@ def pair(name, session=None, dtype=torch.float64, **options):
 
 
 def differentiable(layer, x):
-    """What a gradient is asked for."""
+    """The input and the parameters, as far as they require gradients."""
     return [t for t in (x, *layer.parameters()) if t.requires_grad]
 
 
 def run(layer, x, seed=1):
-    """The result, and gradients of a weighted sum of it."""
+    """Returns the result, and the gradients of a weighted sum of it."""
     torch.manual_seed(seed)
-    result = layer(torch.cat([x]))  # a leaf that asks for a gradient counts as a parameter, and is not compressed
+    result = layer(torch.cat([x]))  # a leaf that requires a gradient counts as a parameter, and is not compressed
     weights = torch.linspace(-1, 1, result.numel(), dtype=result.dtype, device=result.device).view(result.shape)
     return result, torch.autograd.grad(result, differentiable(layer, x), weights)

@@ -1,4 +1,4 @@
-"""Small models with what large ones are made of, and the comparison that most tests make."""
+"""Small models with the parts of large ones, and helpers that compare gradients."""
 
 import math
 
@@ -57,7 +57,7 @@ class Transformer(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    """RMSNorm by hand, rotary positions, fused causal attention, a gated unit, no biases."""
+    """A hand-written RMSNorm, rotary positions, fused causal attention, a gated unit, no biases."""
 
     def __init__(self, width=64, heads=4):
         super().__init__()
@@ -117,7 +117,7 @@ def loss_of(model, batch):
 
 
 def gradients(model, batch, session=None):
-    """Of one step from a fixed random state; `session` is entered around forward."""
+    """Returns the gradients of one step from a fixed random state. Only forward runs in the scope of `session`."""
     model.zero_grad()
     torch.manual_seed(1)
     if session is None:

@@ -1,4 +1,4 @@
-// A layer asks for room, and writes the bytes itself: what the fused layers do on a GPU, with the codecs of the CPU.
+// A layer reserves room and writes the bytes itself, as fused layers do on a GPU. Here it uses the CPU's codecs.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -1,9 +1,9 @@
-"""Many steps with flat memory.
+"""Trains for many steps and checks that memory stays flat.
 
     python soak.py [--steps 50000] [--device cuda]
 
-Trains a small network in sessions of several kinds, in turn, and prints what the device and the host hold every so often.
-Fails if either grows after the first tenth, or a loss is not finite.
+Trains a small network in sessions of several kinds in turn, and regularly prints how much memory device and host hold.
+Fails if either grows after the first tenth of the steps, or if a printed step's loss is NaN.
 """
 
 import argparse

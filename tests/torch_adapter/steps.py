@@ -1,10 +1,10 @@
-"""One step of a model that nobody here wrote, and what must hold for it."""
+"""Runs a step of a third-party model, and checks what must hold for it."""
 
 import actzip
 import torch
 import torch.nn.functional as F
 
-#: Why a tensor may be kept as it is, so that a new reason is looked at once by a person.
+#: The known reasons to keep a tensor as it is. A new one fails tests, so that a person looks at it.
 REASONS = (
     "a parameter or buffer", "derived from parameters", "a leaf that requires grad", "an operator's weight",
     "small", "integers without a known bound", "its bound needs all its bits", "its own type is as small",
@@ -15,7 +15,7 @@ REASONS = (
 
 
 def step(model, loss, session=None):
-    """Gradients of one step from a fixed random state."""
+    """Returns the gradients of one step from a fixed random state."""
     model.zero_grad()
     torch.manual_seed(1)
     if session is None:
@@ -33,7 +33,7 @@ def cosine(a, b):
 
 
 def check_exact(model, loss):
-    """Bitwise, but for parameters whose gradients differ when torch takes them twice."""
+    """`exact` must equal torch bit for bit, except for gradients that differ between two runs of torch itself."""
     plain, again = step(model, loss), step(model, loss)
     session = actzip.Session(model, preset="exact", min_elems=0)
     actual = step(model, loss, session)
@@ -45,12 +45,12 @@ def check_exact(model, loss):
 
 
 def check_default(model, loss, times_smaller, limit=0.90):
-    """Close, smaller, and every tensor that was not compressed explained. Gives the report."""
+    """`default` must be close, smaller, and explain each tensor that it does not compress. Returns the report."""
     plain, session = step(model, loss), actzip.Session(model)
-    for _ in range(3):  # the second step has learned which results are asked for twice
+    for _ in range(3):  # from the second step on, it knows which results several operators save
         assert cosine(plain, step(model, loss, session)) >= limit, session.report().text
     report = session.report()
-    saved = [site for site in report.sites if site.cause != "parameter"]  # autocast's copies of weights count, too
+    saved = [site for site in report.sites if site.cause != "parameter"]  # without autocast's copies of weights
     before, after = (sum(getattr(site, name) for site in saved) for name in ("bytes_before", "bytes_after"))
     assert before > times_smaller * after, report.text
     for site in report.sites:

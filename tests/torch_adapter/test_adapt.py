@@ -1,4 +1,4 @@
-"""Bits where they matter: what an observed step finds, what is measured, and that neither leaves a trace."""
+"""Plans of bits: what observed steps and measurements find, and that neither changes anything else."""
 
 import contextlib
 import random
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 
 
 class Net(nn.Module):
-    """Layers of very different weight for the gradient, a norm, a ReLU whose result is shared, dropout, statistics."""
+    """Layers that matter to very different degrees, a norm, a ReLU whose result is shared, dropout, statistics."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ X, Y = torch.randn(512, 64, generator=_seeded), torch.randint(8, (512,), generat
 
 
 def loss_of(model):
-    return F.cross_entropy(model(X.clone()), Y)  # nobody else holds it, else it would be kept as it is
+    return F.cross_entropy(model(X.clone()), Y)  # a copy, because an input that its caller holds is kept as it is
 
 
 def steps(model, session, count):
@@ -130,7 +130,7 @@ def test_measuring_leaves_everything_as_it_was(net):
 
 
 def test_an_observed_step_has_the_gradients_of_any_other(net):
-    """The random state, the statistics, and what the session's seeds make of the gradient."""
+    """Its gradients, with the noise of the session's seeds, its statistics and its random state do not differ."""
     found = []
     for adapt in ("", "layer"):
         torch.manual_seed(1)
@@ -187,7 +187,7 @@ def test_a_closure_that_trains_is_refused(net):
 def test_warns_once_when_noise_is_much():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 8)), torch.ones(64, 256) + 0.01 * torch.randn(64, 256)
-    session = actzip.Session(model, bits=1.25)  # all examples alike: the gradient has hardly a variance of its own
+    session = actzip.Session(model, bits=1.25)  # all examples are alike: the gradient itself has hardly any variance
 
     def step():
         with session:
@@ -203,7 +203,7 @@ def test_warns_once_when_noise_is_much():
 
 
 class Twice(torch.autograd.Function):
-    """A node that may run once only: it says how often it ran."""
+    """Counts how often its node runs, which observation must not repeat."""
 
     runs = 0
 
@@ -242,7 +242,7 @@ def test_a_graph_that_runs_twice_or_never(net):
     for _ in range(12):
         with session:
             loss_of(net)
-    steps(net, session, 12)  # it waits for a backward pass that may come late
+    steps(net, session, 12)  # it waits for a while, because backward may come late
     assert session.report().plan.plans > 0
 
 
@@ -255,7 +255,7 @@ def test_options_are_checked():
 
 @pytest.mark.parametrize("convert", [False, True])
 def test_equal_seeds_learn_the_same(convert):
-    """Whatever other sessions of the process have tried before."""
+    """Independently of what other sessions in the process have tried before."""
     x, y = torch.randn(32, 3, 16, 16), torch.arange(32) % 10
 
     def learned():

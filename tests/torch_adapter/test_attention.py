@@ -1,4 +1,4 @@
-"""Fused attention runs again in backward: nothing of its result and its statistics is kept."""
+"""Fused attention runs again in backward, so that neither its result nor its statistics are kept."""
 
 import contextlib
 
@@ -24,7 +24,7 @@ def operands(heads=4):
 
 
 def attend(tensors, session=None, **way):
-    """The result; a product behind it saves it, too."""
+    """Returns the result, and a product with it, which saves the result, too."""
     with session or contextlib.nullcontext():
         result = F.scaled_dot_product_attention(*(2 * t for t in tensors), **way)
         return result, result @ (torch.eye(32) * 1.5).requires_grad_()
@@ -46,7 +46,7 @@ def error(found, exact):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_runs_again_as_it_ran(way):
-    """Operands that are kept as they are give the very result, if all arguments are those of before."""
+    """With operands kept as they are, gradients are exact, if attention runs again with all its other arguments."""
     session = actzip.Session(rules=OPERANDS_AS_THEY_ARE)
     found = gradients(session, **WAYS[way])
     for actual, exact in zip(found, gradients(**WAYS[way]), strict=True):
@@ -91,7 +91,7 @@ def test_nothing_is_kept_of_result_and_statistics():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_noise_cancels(way):
-    """What q's and k's gradients suffer is a fraction of what they do with a result of its own noise."""
+    """The gradients of q and k have only a fraction of the error that they have if the result has its own noise."""
     exact = gradients(**WAYS[way])
     again, stored = (actzip.Session(seed=1, rules=rules, guard=False) for rules in ({}, {f"{OPERATOR}.result": "rotated:3"}))
     errors = [[sum(error(gradients(session, **WAYS[way])[i], exact[i]) for _ in range(4)) for i in (0, 1)]
@@ -111,7 +111,7 @@ def test_backward_may_come_again():
 
 
 def test_runs_once():
-    tensors, session = operands(), actzip.Session(guard=False)  # which would let it run again
+    tensors, session = operands(), actzip.Session(guard=False)  # the guard would run it again
     product = attend(tensors, session)[1]
     with torch.profiler.profile() as profile:
         product.sum().backward()
@@ -154,7 +154,7 @@ def test_a_dry_session_says_so_and_keeps():
 
 
 def test_observed_steps():
-    """Noise that is tried in an operand is in the result, too: so its sensitivity is that of what happens."""
+    """Noise that is tried in an operand also reaches the result, so that its sensitivity includes the whole effect."""
     session = actzip.Session(bits=2, adapt="layer", interval=1)
     for _ in range(4):
         tensors = operands()
@@ -166,7 +166,7 @@ def test_observed_steps():
 
 @pytest.mark.parametrize("keys", [20, 100, 256])
 def test_a_row_without_keys_does_not_spoil_its_neighbours(keys):
-    """Its softmax is NaN, which the model replaces by zeros: the gradient is finite."""
+    """The softmax of such a row is NaN, which the model replaces by zeros. The gradient must be finite."""
     torch.manual_seed(0)
     scores = torch.randn(8, 64, keys, requires_grad=True)
     mask = torch.rand(8, 64, keys) < 0.3

@@ -1,4 +1,4 @@
-"""A byte budget: it is kept, by the allocator's count too, bits go as far as it reaches, and what does not fit is said."""
+"""Byte budgets hold, by the allocator's count, too, and are used up. A budget that is too small raises."""
 
 import actzip
 import pytest
@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 
-#: By then there is a plan that knows sensitivities: two steps of learning, the second of which is observed.
+#: Steps until a plan with sensitivities: the session learns in two, and observes the second.
 SETTLED = 4
 
 
@@ -67,7 +67,7 @@ def error(gradient, exact):
 
 
 def allocated_by(forward):
-    """Bytes that torch's allocator has given out in forward and not got back by its end, and what forward gave."""
+    """Returns the bytes that torch allocated in forward and did not free by its end, and forward's result."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         result = forward()
     events = profile.profiler.kineto_results.events()
@@ -114,7 +114,7 @@ def test_lengths_that_change_stay_within():
 
 
 def test_batches_that_grow_lower_what_was_kept_as_it_is():
-    """A ReLU that serves its layer, too, keeps the exact mask in whatever the values are lowered to."""
+    """If a ReLU's result serves a layer, too, its mask stays exact, however few bits its values get."""
     torch.manual_seed(0)
     model = nn.Sequential(conv(3, 16), conv(16, 16), conv(16, 16), nn.Flatten(), nn.Linear(4096, 10))
     session = actzip.Session(model, budget="2MiB")
@@ -128,7 +128,7 @@ def test_batches_that_grow_lower_what_was_kept_as_it_is():
 
 
 def test_checkpoints_do_not_starve_the_rest():
-    """Blocks that run again hold one after the other: what all of them keep would not fit at these bits."""
+    """Blocks that run again hold their tensors one after another: together they would not fit with these bits."""
     model, *batch = make("text", checkpointed=True)
     exact = step(model, batch)
     session = actzip.Session(model, budget="1MiB")

@@ -1,4 +1,4 @@
-"""The running torch is the one that the extension was built against, and the two share one C++ runtime."""
+"""The extension runs only with the torch that it was built against, and the two share one C++ runtime."""
 
 import pathlib
 import shutil
@@ -39,7 +39,7 @@ def test_another_torch_is_refused_before_the_extension_is_loaded(tmp_path):
 
 
 def test_an_error_passes_through_autograd():
-    """Out of a node that backward runs, through torch's engine, and as an exception: in a process that may crash."""
+    """An error in a node passes through torch's engine as an exception. In a separate process, because it may crash."""
     script = """
 import actzip, torch
 x = torch.randn(64, 64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Recomputation beside compression: inside and outside, both kinds, nested, selective."""
+"""Checkpointing together with compression: inside and outside the checkpoint, reentrant or not, nested, selective."""
 
 import functools
 
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 
 def step(run_block, around=None):
-    """Gradients of a model whose blocks are called by run_block(block, x)."""
+    """Returns the gradients of a model whose blocks are called as run_block(block, x)."""
     model, tokens = make(Llama)
     torch.manual_seed(1)
     with around or torch.enable_grad():
@@ -99,7 +99,7 @@ def test_compressed_gradients_are_close(use_reentrant, around):
 
 
 def test_the_block_input_is_what_is_kept():
-    """Around a checkpoint without re-entry the blocks' inputs are saved, and nothing in them is."""
+    """Around a checkpoint that is not reentrant, the inputs of blocks are saved, and nothing inside them."""
     session = actzip.Session()
     step(lambda b, x: checkpoint(b, x, use_reentrant=False), session)
     assert not [site for site in session.report().sites if site.op in ("silu", "mm")][2:]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 
 
 def test_the_usage_example():
-    """Level, conversion in one line, and a look at the model."""
+    """Sets a level, converts in one line, and prints the model."""
     torch.manual_seed(0)
     plain = Net()
     expected = plain(X)
@@ -39,7 +39,7 @@ def test_the_usage_example():
 
 
 def test_layers_by_hand_need_no_wrapper():
-    """The network is built of ActNN's layers; the outermost module brings the step."""
+    """In a network built of ActNN's layers, the outermost module begins the step."""
     actnn.set_optimization_level("L2")
     model = Net(actnn)
     report = kept(model)
@@ -94,7 +94,7 @@ def test_state_dict_has_the_names_of_the_model():
     assert torch.equal(model.model.conv1.weight, plain.conv1.weight)
     plain.load_state_dict(model.state_dict())
 
-    class Wrapper(nn.Module):  # as DistributedDataParallel is one
+    class Wrapper(nn.Module):  # like DistributedDataParallel
         def __init__(self, module):
             super().__init__()
             self.module = module
@@ -147,7 +147,7 @@ def test_compiled_models_are_torchs():
 
 
 def test_replicas_keep_with_the_session_of_their_model():
-    """As DataParallel makes them, anew for each step."""
+    """As DataParallel makes them for each step."""
     model = converted("L2")
     step(model)
     count, saves = len(roots._roots), actnn.session_of(model)._core.saves()
@@ -158,7 +158,7 @@ def test_replicas_keep_with_the_session_of_their_model():
 
 
 def test_errors_come_through():
-    """A hook that was taken away by another would hide them."""
+    """Errors of a forward reach the caller, and later steps count as usual."""
     model = converted("L2")
     with pytest.raises(RuntimeError, match="expected input"):
         model(torch.randn(4, 5, 16, 16))
@@ -178,7 +178,7 @@ def test_an_interrupted_forward_does_no_harm():
 
 
 def test_use_gradient_takes_what_the_loader_says():
-    """Samples that the loss ignores have no gradient; the statistics find out, and their bits go to the others."""
+    """Samples with little weight in the loss have small gradients. The statistics show it; others get their bits."""
     actnn.set_optimization_level("L3")
     actnn.config.use_gradient = True
     actnn.QScheme.num_samples = 100
@@ -233,7 +233,7 @@ def test_allocate_perlayer():
 
 
 def test_a_training_script_with_indices():
-    """In the style of ActNN's own: its loader, per-sample gradients, layers by hand, evaluation in between."""
+    """Like ActNN's own: its loader, per-sample gradients, conversion, evaluation in between."""
     torch.manual_seed(0)
     labels = torch.arange(256) % 4
     images = torch.randn(256, 3, 16, 16) + 2 * F.one_hot(labels, 4).float()[:, :3, None, None]

@@ -1,4 +1,4 @@
-"""Every field of ActNN's config has an effect, or says that its purpose is gone."""
+"""Every field of ActNN's config has an effect, or warns that it has none."""
 
 import warnings
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 def test_compress_activation():
     found = codecs(kept(converted(compress_activation=False)))
     assert not [codec for codec in found.values() if codec.startswith(("rotated", "affine"))]
-    assert found["pool: max_pool.aux0"] == "index:bound=4"  # of a window; there it is 8 bits
+    assert found["pool: max_pool.aux0"] == "index:bound=4"  # the position in a window, for which ActNN takes 8 bits
 
 
 def test_activation_compression_bits():
@@ -48,7 +48,7 @@ def test_perlayer():
 
 
 def test_initial_bits():
-    """Bits fall from there: nothing has more."""
+    """No site gets more bits than these."""
     assert max(widths(kept(converted("L3"), 6))) > 2
     assert max(widths(kept(converted("L3", initial_bits=2), 6))) <= 2
 
@@ -140,7 +140,7 @@ def test_empty_cache_threshold(monkeypatch):
 
 
 def test_pipeline_threshold():
-    """Backward of a convolution in parts; its gradients are the same."""
+    """Backward of a convolution runs in parts, with the same gradients."""
     def backward(**fields):
         model = converted("L2", **fields)
         torch.manual_seed(1)
@@ -216,7 +216,7 @@ def test_a_level_leaves_what_the_program_has_set():
     config.activation_compression_bits = [8]
     actnn.set_optimization_level("L3")
     assert config.activation_compression_bits == [8]
-    config.activation_compression_bits[0] = 4  # in place: no default has changed by it
+    config.activation_compression_bits[0] = 4  # in place, which must not change the default
     config.reset()
     assert config.activation_compression_bits == [2, 8, 8]
 

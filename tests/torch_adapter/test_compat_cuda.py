@@ -24,7 +24,7 @@ def data():
 
 
 def test_adaptation_leaves_the_gpu_as_it_was():
-    """Random states above all: the closure draws a dropout mask each time that it is run."""
+    """Above all the random states, because the closure draws a dropout mask in each run."""
     gact.set_optimization_level("L2")
     model, (x, y) = network().cuda(), data()
     optimizer = torch.optim.Adam(model.parameters())

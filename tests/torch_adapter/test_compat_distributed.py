@@ -1,4 +1,4 @@
-"""Statistics of samples with two processes: each knows its own samples, and gradients are those of the joined batch."""
+"""Per-sample statistics in two processes: each knows its own samples, and gradients are those of the joined batch."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ needs_gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 
 
 def make():
-    """No batch norm: that would see half a batch in each process."""
+    """Has no batch norm, which would see half a batch in each process."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
                          nn.Flatten(), nn.Linear(16 * 16 * 16, 10))
@@ -27,7 +27,7 @@ def data():
 
 
 def train(model, part):
-    """Gradients of the last step, and what is known of the samples."""
+    """Returns the gradients of the last step, and what is known of the samples."""
     actnn.set_optimization_level("L3")
     actnn.config.use_gradient = True
     actnn.QScheme.num_samples = SAMPLES
@@ -67,7 +67,7 @@ def process(rank, folder, results):
 
 @needs_gloo
 def test_batch_norms_of_two_processes_are_as_one(tmp_path):
-    """Layers of torch's refuse this on the CPU."""
+    """torch's own layers refuse this on the CPU."""
     results = mp.Manager().dict()
     mp.spawn(sync_process, (str(tmp_path), results), nprocs=2)
     plain, (x, y) = normed(), data()
@@ -87,7 +87,7 @@ def test_two_processes_are_as_one(tmp_path):
 
     joined, known = train(actnn.QModule(make()), slice(None))
     exact, (x, y) = make(), data()
-    F.cross_entropy(exact(x), y).backward()  # layers of torch's: nothing is compressed
+    F.cross_entropy(exact(x), y).backward()  # torch's own layers: nothing is compressed
     exact = torch.cat([p.grad.flatten() for p in exact.parameters()])
 
     def error(gradient):
@@ -96,7 +96,7 @@ def test_two_processes_are_as_one(tmp_path):
     assert 0 < error(first) < 2 * error(joined) + 0.01 and error(first) < 0.1  # noise of the same size, and no more
     assert bool((known_first[0::2] >= 0).all()) and bool((known_first[1::2] < 0).all())
     assert bool((known_second[1::2] >= 0).all()) and bool((known_second[0::2] < 0).all())
-    # Of each sample relative to its batch: the same up to one factor, that of the batch's own mean.
+    # A sample's factor is relative to its batch. So both agree up to one factor, which comes from the batch's mean.
     for part, own in ((slice(0, None, 2), known_first), (slice(1, None, 2), known_second)):
         ratio = own[part] / known[part]
         assert ratio.max() < 1.5 * ratio.min()

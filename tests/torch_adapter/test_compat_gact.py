@@ -1,4 +1,4 @@
-"""GACT's programs on actzip: its usage example, a script that steps by itself, levels, every field of its config."""
+"""GACT's programs on actzip: its usage example, a script with its own steps, levels, every field of its config."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 
 
 class Net(nn.Module):
-    """Layers of very different weight for the gradient, statistics and dropout."""
+    """Layers that matter to very different degrees, statistics and dropout."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ def step(net):
 
 
 def kept(net, **fields):
-    """The report of the second step with these fields."""
+    """Returns the report of the second step with these fields."""
     for name, value in fields.items():
         setattr(gact.config, name, value)
     controller = Controller(net)
@@ -65,13 +65,13 @@ def kept(net, **fields):
 
 
 def bits_of(report):
-    """{site: bits} of what is kept in few bits."""
+    """Bit widths of all sites with `rotated` or `affine`, by site."""
     return {site.site: int(site.codec.split(":")[1]) for site in report.sites
             if site.codec.startswith(("rotated", "affine"))}
 
 
 def test_the_usage_example(net):
-    """Iterate is the only call: the closure is the step."""
+    """The program only calls iterate(), which runs the closure as the step."""
     gact.set_optimization_level("L2")
     model, optimizer = net, torch.optim.Adam(net.parameters(), lr=0.01)
     controller = Controller(model)
@@ -90,7 +90,7 @@ def test_the_usage_example(net):
         assert all(parameter.grad is not None for parameter in model.parameters())
         optimizer.step()
     controller.uninstall_hook()
-    assert 18 < len(losses) <= 12 + 26  # once as the step each time, and those that measured, once
+    assert 18 < len(losses) <= 12 + 26  # once per step, and those of one measurement
     assert losses[-1] < 0.7 * losses[0]
     report = controller.report()
     assert report.preset == "gact:L2" and report.plan.plans > 0
@@ -103,7 +103,7 @@ def test_the_usage_example(net):
 
 
 def test_a_script_that_steps_by_itself(net):
-    """Forward, backward and optimizer are the script's; the closure, with a smaller batch, is for adaptation alone."""
+    """The script runs forward, backward and the optimizer. The closure, with a smaller batch, only adapts bits."""
     gact.set_adapt_interval(4)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     controller, calls, losses = Controller(net), [], []
@@ -144,7 +144,7 @@ def same(a, b):
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("early", [False, True])
 def test_adaptation_leaves_everything_as_it_was(net, scaled, early):
-    """Although the closure steps whatever can be stepped, a scheduler even before its optimizer."""
+    """Although the closure steps whatever can be stepped, with `early` a scheduler even before its optimizer."""
     optimizer = torch.optim.AdamW(net.parameters())
     scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 10)
     scaler = torch.amp.GradScaler("cpu", enabled=scaled)
@@ -170,7 +170,7 @@ def test_adaptation_leaves_everything_as_it_was(net, scaled, early):
     before = state_of(net, optimizer, scheduler, scaler)
     controller.iterate(backprop)
     assert same(state_of(net, optimizer, scheduler, scaler), before)
-    assert controller.report().plan.plans > 0 and not finished  # it did adapt, and ended where the optimizer begins
+    assert controller.report().plan.plans > 0 and not finished  # it adapted, and stopped the closure at the optimizer
     net.train()
     backprop()  # steps work again
     assert finished and not same(state_of(net, optimizer, scheduler, scaler), before)
@@ -207,7 +207,7 @@ def test_nothing_is_run_twice_when_the_script_has_stepped(net):
 
 
 def test_as_hooks_of_torch(net):
-    """quantize and dequantize are a pair of hooks by themselves; the second step knows its operators."""
+    """quantize and dequantize can be passed to torch as hooks. From the second step on, the operators are known."""
     gact.set_optimization_level("L1")
     controller = Controller(net)
     for _ in range(2):
@@ -402,7 +402,7 @@ def test_what_a_controller_tells(net):
 
 
 def test_without_hooks_a_closure_is_never_the_step(net):
-    """Scripts without --gact make their steps by themselves, and call iterate all the same."""
+    """Scripts without --gact make their own steps, but call iterate() nevertheless."""
     optimizer, steps = torch.optim.SGD(net.parameters(), 0.01), []
     controller = Controller(net)
 

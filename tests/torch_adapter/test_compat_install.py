@@ -1,4 +1,4 @@
-"""Scripts that know nothing of actzip: imports that find its names, and a command that runs such a script."""
+"""Unchanged scripts of ActNN and GACT: their imports find actzip's stand-ins, and a command runs them."""
 
 import os
 import subprocess
@@ -79,7 +79,7 @@ def test_a_gact_script_runs_unchanged(tmp_path):
 
 
 def test_an_actnn_script_runs_unchanged(tmp_path):
-    """With a module beside it, as any script."""
+    """It may import a module that lies beside it."""
     script = write(tmp_path / "train.py", ACTNN_SCRIPT)
     write(tmp_path / "helper.py", "NAME = 'beside'")
     output = run(tmp_path, "-m", "actzip.compat", script).stdout

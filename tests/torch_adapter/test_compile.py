@@ -1,4 +1,4 @@
-"""actzip.compile: gradients are as good as those of an eager session, and the bytes are really saved."""
+"""actzip.compile: gradients are as good as those of an eager session, and memory is really saved."""
 
 import actzip
 import pytest
@@ -7,7 +7,7 @@ from compile_cases import (DRAWS, GPT, ResNet, cosine, eager_gradients, error, g
 
 
 def held_bytes(model, forward, batch):
-    """What autograd saves, parameters aside."""
+    """Bytes that autograd saves, without parameters."""
     own = {parameter.data_ptr() for parameter in model.parameters()}
     found = {}
 

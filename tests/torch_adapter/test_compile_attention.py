@@ -1,4 +1,4 @@
-"""Attention with dropout in compiled graphs: its gradient is that of the dropout that forward drew."""
+"""Attention with dropout in compiled graphs: backward uses the dropout that forward drew."""
 
 import math
 
@@ -42,13 +42,13 @@ class Core(nn.Module):
 
 
 def drawn(model, forward, batch):
-    """A gradient with the dropout of one seed, and where the generator stands afterwards."""
+    """Returns a gradient with the dropout of a fixed seed, and the generator's state afterwards."""
     torch.manual_seed(1)
     return gradient(model, forward, batch), torch.get_rng_state()
 
 
 def compare(function, *, sharp=1.0):
-    """Gradients and the exact one, all of the same dropout."""
+    """Returns compressed gradients and the exact one, all with the same dropout."""
     torch.manual_seed(0)
     model, batch = Attention(function), torch.randn(4, 32, 64)
     with torch.no_grad():
@@ -57,12 +57,12 @@ def compare(function, *, sharp=1.0):
     torch._dynamo.reset()
     forward = graphs_alone(model)
     found = [drawn(model, forward, batch) for _ in range(DRAWS)]
-    assert all(torch.equal(state, place) for _, state in found)  # nobody else's numbers are others
+    assert all(torch.equal(state, place) for _, state in found)  # later draws get the same numbers
     return [one for one, _ in found], exact
 
 
 def test_decomposed_attention_keeps_what_it_drew():
-    """On the CPU no fused operator takes a dropout: torch computes probabilities, drops, and multiplies."""
+    """On the CPU no fused operator supports dropout: torch computes probabilities, drops some, and multiplies."""
     draws, exact = compare(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.2))
     assert mean_error(draws, exact) < 0.02
     probabilities = [site for site in sites().values() if site.use == "softmax_result"]
@@ -85,7 +85,7 @@ def kept_of(like, dropout_p, generator=None):
 
 
 def attention(query, key, value, dropout_p=0.0):
-    """As a GPU's fused operators have it: the generator's state is a result, the probabilities are not."""
+    """Like fused operators on a GPU, this returns the generator's state, but not the probabilities."""
     state, scores = torch.get_rng_state(), scores_of(query, key)
     return scores.softmax(-1) * kept_of(scores, dropout_p) @ value, scores.logsumexp(-1), state
 
@@ -134,7 +134,7 @@ def test_fused_attention_draws_the_same_dropout_again(dropout_p):
 
 
 def test_fused_attention_that_cannot_run_again():
-    """No generator can be set while a CUDA graph is captured. Few bits of q and k would meet an exact sum."""
+    """No generator can be set while a CUDA graph is captured. q and k in few bits would not fit the exact sum."""
     with torch._inductor.config.patch("triton.cudagraphs", True):
         draws, exact = compare(lambda q, k, v: fused(q, k, v, 0.3)[0], sharp=5)
     assert min(cosine(one, exact) for one in draws) > 0.98

@@ -1,4 +1,4 @@
-"""actzip.compile as a program meets it: options, caches, sessions, messages, bytes."""
+"""actzip.compile as programs use it: options, caches, sessions, messages, bytes."""
 
 import copy
 import dataclasses
@@ -33,7 +33,7 @@ def fresh_compiler():
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("segments", [1, 12])
 def test_the_bytes_are_those_of_the_format(codec, segments):
-    """And so those of an eager session, for the same tensor, codec, segments and seed."""
+    """They equal the reference's, and so those of an eager session with the same tensor, codec, segments and seed."""
     torch.manual_seed(0)
     tensor = torch.randn(12, 300).relu()
     seeds = torch.tensor([5, 1 << 40])
@@ -47,7 +47,7 @@ def test_the_bytes_are_those_of_the_format(codec, segments):
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_sizes_are_known_before_it_runs(codec):
-    """The formula for symbols, against the core's."""
+    """Compares the formula for symbolic sizes with the core's."""
     for elems in (1, 31, 256, 257, 1000, 4096):
         for segments in (1, 2, 5):
             if elems % segments:
@@ -58,7 +58,7 @@ def test_sizes_are_known_before_it_runs(codec):
 
 
 class _Symbol:
-    """An integer that is no int, as torch's symbols are."""
+    """An integer that is no int, like torch's symbols."""
 
     def __init__(self, value):
         self.value = value
@@ -93,7 +93,7 @@ def test_operators_are_well_behaved():
 
 
 def test_a_cache_hit_still_reports(monkeypatch):
-    """On a hit nothing is partitioned: graphs report when they run."""
+    """With a cache hit, nothing is partitioned. Graphs report when they run."""
     calls = []
     partition = Partitioner.__call__
     monkeypatch.setattr(Partitioner, "__call__", lambda self, *given, **named: calls.append(1) or partition(self, *given, **named))
@@ -111,7 +111,7 @@ def test_a_cache_hit_still_reports(monkeypatch):
     assert {"rotated:4"} <= {site.codec for site in reports[1].sites}
     torch._dynamo.reset()
     gradient(model, actzip.compile(model, bits=4), batch)
-    assert len(calls) == made + 1  # another policy is another graph
+    assert len(calls) == made + 1  # another policy needs another graph
 
 
 def test_a_partitioner_is_its_options():
@@ -123,7 +123,7 @@ def test_a_partitioner_is_its_options():
 
 
 def test_seeds_of_sessions():
-    """The same seed gives the same noise, another one other noise, and each step its own."""
+    """Equal seeds give the same noise, different seeds different noise, and so do different steps."""
     model, batch = make(MLP)
     noise = []
     for seed in (0, 0, 1):
@@ -201,7 +201,7 @@ def test_compiled_autograd(guard):
 
 
 def test_sites_of_graphs_that_run_again():
-    """Known by their names, counted anew in each step; and what they are saved for is said by whoever runs."""
+    """Sites are known by name and counted anew in each step. Each run says what they are saved for."""
     session = actzip.CompiledSession(seed=3)
 
     def run(*uses):
@@ -234,7 +234,7 @@ def test_evaluation_is_no_step():
 
 
 def test_a_step_without_a_graph_leaves_the_report():
-    """As a CUDA graph that is replayed: nothing of ours runs on the host."""
+    """Such as the replay of a CUDA graph, in which nothing of actzip runs on the host."""
     model, batch = make(MLP)
     session, forward = actzip.CompiledSession(), graphs_alone(model)
     session.run(lambda: gradient(model, forward, batch))
@@ -266,7 +266,7 @@ def test_a_model_that_torch_leaves_to_eager_code():
         compiled(torch.randn(64, 64))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compiled(torch.randn(64, 64))  # it is said once
+        compiled(torch.randn(64, 64))  # it warns only once
 
 
 def test_a_function():
@@ -297,7 +297,7 @@ def test_a_copy_runs_too():
 
 
 def test_verify():
-    """Shares what the test of the cache has compiled."""
+    """Uses the options of test_a_cache_hit_still_reports(), whose graph is in the cache."""
     model, batch = make(MLP)
     found = actzip.verify(actzip.compile(model, bits=3, seed=7), batch)
     assert 0 < found.total.error < 0.05 and found.total.cosine > 0.98
@@ -316,7 +316,7 @@ def test_a_torch_without_these_parts(monkeypatch):
 
 
 def test_importing_registers_no_operators():
-    """Only who compiles needs them."""
+    """Only programs that compile need them."""
     code = ("import torch, actzip; assert not hasattr(torch.ops.actzip, 'encode'); "
             "actzip.compile_options(); assert hasattr(torch.ops.actzip, 'encode')")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Masks that say no more than that attention is causal are not read in compiled graphs; any other one is."""
+"""Compiled graphs do not read masks that only make attention causal. They read all other masks."""
 
 import actzip
 import pytest
@@ -16,7 +16,7 @@ def fresh_compiler():
 
 
 def causal(device="cpu"):
-    """As models write it: of positions, with a batch and heads to expand."""
+    """Made from positions and expanded over batch and heads, as models do it."""
     rows, columns = torch.arange(LENGTH, device=device)[:, None], torch.arange(LENGTH, device=device)[None]
     return (columns <= rows)[None, None].expand(2, 4, LENGTH, LENGTH)
 
@@ -66,7 +66,7 @@ class Attention(nn.Module):
 
 
 def run(make_mask, **options):
-    """How far the gradient is from eager code's, and whether a mask was read."""
+    """Returns the gradient's error against eager code, the gradient, and whether a mask was read."""
     torch.manual_seed(0)
     model, batch = Attention(make_mask), torch.randn(2, LENGTH, 64)
     found = gradient(model, graphs_alone(model, bits=8, **options), batch)

@@ -1,5 +1,4 @@
-"""actzip.compile on a GPU: gradients, memory, CUDA graphs. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a
-failure."""
+"""actzip.compile on a GPU: gradients, memory, CUDA graphs. Skipped without one, or failed if ACTZIP_REQUIRE_CUDA=1."""
 
 import actzip
 import pytest
@@ -29,8 +28,8 @@ def on_gpu(model_class, **options):
 
 
 def check_as_eager(model, batch, compiled, limit=0.1):
-    """Errors as those of an eager session, and unbiased; each step has noise of its own."""
-    exact = gradient(model, torch.compile(model), batch)  # 16-bit types are rounded elsewhere than in eager code
+    """Checks that errors are as large as those of an eager session, unbiased, and different in each step."""
+    exact = gradient(model, torch.compile(model), batch)  # rounds 16-bit types at other places than eager code
     gradient(model, compiled, batch)
     draws = [gradient(model, compiled, batch) for _ in range(DRAWS)]
     eager = mean_error(eager_gradients(model, batch), gradient(model, model, batch))
@@ -75,7 +74,7 @@ def test_llama_with_a_padding_mask():
 
 
 class Attention(nn.Module):
-    """With a dropout that torch's fused operators draw themselves."""
+    """Attention with a dropout that torch's fused operators draw themselves."""
 
     def __init__(self, width=128, heads=4):
         super().__init__()
@@ -93,7 +92,7 @@ class Attention(nn.Module):
 
 @pytest.mark.parametrize("options", [{}, IN_GRAPHS], ids=["default", "graphs"])
 def test_attention_draws_the_same_dropout_again(options):
-    """Beside the same graph in `exact`, which draws the same numbers."""
+    """Compared with `exact`, which draws the same numbers."""
     model, batch = on_gpu(Attention)
     model.to(torch.bfloat16)
     batch = batch.to(torch.bfloat16)

@@ -1,4 +1,4 @@
-"""DDP and FSDP2 around compiled models, two processes on the CPU: gradients are those of an eager session's quality."""
+"""DDP and FSDP2 around compiled models, in two processes on the CPU: gradients are as good as an eager session's."""
 
 import contextlib
 
@@ -37,7 +37,7 @@ def ddp_inside(model):
 
 
 def sharded(model):
-    """Gathered weights are inputs of the graphs, one for each block."""
+    """The graphs, one for each block, get gathered weights as inputs."""
     mesh = init_device_mesh("cpu", (WORLD,))
     for block in model.blocks:
         fully_shard(block, mesh=mesh)

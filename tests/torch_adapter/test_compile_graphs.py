@@ -1,4 +1,4 @@
-"""What compiled graphs keep, in all the ways in which graphs come about. Nothing is generated here: see test_compile.py."""
+"""What compiled graphs keep, however they come about. These tests generate no code; test_compile.py does."""
 
 import threading
 import warnings
@@ -33,15 +33,15 @@ def test_exact_is_bitwise_what_torch_computes():
 
 
 def test_masks_are_made_of_exact_values():
-    """Few bits of what a ReLU is computed from would flip signs."""
+    """Masks made of values in few bits would have flipped signs."""
     model, batch = make(ResNet)
     exact = gradient(model, model, batch)
     eager = actzip.Session(model, guard=False)
-    # a copy, since an input that somebody holds is kept as it is
+    # a copy, because an input that its caller holds is kept as it is
     expected = [gradient(model, lambda x: model(x.clone()), batch, eager) for _ in range(9)][1:]
     forward = graphs_alone(model)
     draws = [gradient(model, forward, batch) for _ in range(8)]
-    assert mean_error(draws, exact) < 1.3 * mean_error(expected, exact)  # 1.9 times with signs of noisy values
+    assert mean_error(draws, exact) < 1.3 * mean_error(expected, exact)  # 1.9 times with the signs of noisy values
 
 
 def test_the_picture_of_a_step():
@@ -53,13 +53,13 @@ def test_the_picture_of_a_step():
     encoded = [site for site in report.sites if site.kind == "encoded"]
     assert len(encoded) >= 3 and all(0 < site.kept_at < site.freed_at for site in encoded)
     first, last = encoded[0], encoded[-1]
-    assert first.kept_at < last.kept_at and first.freed_at > last.freed_at  # backward goes the other way
+    assert first.kept_at < last.kept_at and first.freed_at > last.freed_at  # backward runs in reverse order
     assert report.to_svg().count("<rect") >= len(encoded)
 
 
 @pytest.mark.parametrize("width", [64, 100])
 def test_lengths_that_change(width):
-    """Rows of 100 elements are groups of their own, as many as there are now."""
+    """Each row of 100 elements is a group, and their number changes with the length."""
     model, _ = make(MLP, width=width)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Raw SymInt")
@@ -170,7 +170,7 @@ def test_dropout_keeps_its_mask():
 
 
 def test_parameters_are_never_compressed():
-    """Frozen ones, casts of them, and those that a function takes as arguments."""
+    """Neither frozen ones, nor casts of them, nor those that a function takes as arguments."""
     model, batch = make(MLP)
     model.up.weight.requires_grad_(False)
     gradient(model, graphs_alone(model), batch)
@@ -224,14 +224,14 @@ def test_an_operator_without_a_row():
 
 
 def test_a_reader_that_no_slot_stands_for():
-    """Forward keeps the sign of a difference for the gradient of an absolute value: no factor like others."""
+    """For the gradient of an absolute value, forward keeps the sign of a difference, which is no factor like others."""
     model = nn.Linear(64, 64)
     gradient(model, graphs_alone(lambda x: F.l1_loss(model(x), x)), torch.randn(64, 64))
     assert {site.kind for site in sites() if site.module == "" and site.dtype == "f32"} == {"as is"}
 
 
 def test_rules_for_attention():
-    """Its gradient and the call that runs again read at the same sites."""
+    """The gradient and the call that runs again use the same sites."""
     options = {"rules": {"blocks.0: *scaled_dot*.query": "rotated:2", "blocks.0: *scaled_dot*.key": "none"}}
     model, batch = make(GPT)
     gradient(model, graphs_alone(model, **options), batch)
@@ -247,7 +247,7 @@ def test_rules_and_codecs():
     kept = {site.site: site.codec for site in sites(**options)}
     assert kept["up: addmm.mat1"] == "rotated:4" and kept["norm: native_layer_norm.input"] == "as is"
 
-    model, batch = make(ResNet)  # its ReLUs keep exact masks, whatever keeps the values
+    model, batch = make(ResNet)  # its ReLUs keep exact masks, whatever the codec of the values
     exact = gradient(model, model, batch)
     for options, codecs in (({"preset": "affine:8"}, {"affine:8", "mask"}), ({"bits": 8}, {"affine:8:nearest", "mask"}),
                             ({"preset": "division"}, {"dual:2", "dual:2:size=32x32", "mask"})):
@@ -260,7 +260,7 @@ def test_rules_and_codecs():
 @pytest.mark.parametrize("model_class, options", [
     (GPT, {"bits": 2.5, "interval": 2}), (ResNet, {"bits": 2.5, "interval": 2}), (GPT, {"budget": 0.09})])
 def test_what_a_session_has_planned(model_class, options):
-    """Sites have the names that they have in eager mode, and keep what the plan has chosen for them."""
+    """Sites have the same names as in eager mode, and the codecs that the plan has chosen for them."""
     model, batch = make(model_class)
     exact = gradient(model, model, batch)
     session = actzip.Session(model, guard=False, **options)
@@ -271,7 +271,7 @@ def test_what_a_session_has_planned(model_class, options):
     kept = {site.site: site.codec for site in sites(plan=session)}
     planned = {name: eager[site.kept_by or name].codec for name, site in eager.items() if site.reason == "as planned"}
     assert len(planned) > 6 and len(set(planned.values())) > 2
-    assert {name: kept[name] for name in planned} == {  # masks are handed over beside values
+    assert {name: kept[name] for name in planned} == {  # graphs keep masks apart from values
         name: codec.removesuffix(":mask") for name, codec in planned.items()}
     draws = [gradient(model, graphs_alone(model, plan=session), batch) for _ in range(4)]
     assert mean_error(draws, exact) == pytest.approx(error(expected, exact), rel=0.3)
@@ -314,7 +314,7 @@ def test_eager_code_in_the_same_step():
 
 
 def test_a_scope_of_another_thread_keeps_its_names():
-    """It watches its modules while a compiled model runs inside of a scope here, and ends meanwhile."""
+    """It watches its modules while a compiled model runs inside a scope of this thread, and ends in the meantime."""
     inside, go_on, done = threading.Event(), threading.Event(), threading.Event()
 
     class Waits(nn.Module):
@@ -347,7 +347,7 @@ def test_a_scope_of_another_thread_keeps_its_names():
     exact = gradient(model, model, batch)
     thread.start()
     assert inside.wait(60)
-    assert 0 < error(gradient(model, forward, batch), exact) < 0.05  # compiled, whole, while the other one watches
+    assert 0 < error(gradient(model, forward, batch), exact) < 0.05  # compiled as a whole while the other watches
     with actzip.Session(model):
         actzip.compiled_session().run(meanwhile, batch)
         assert list(torch_modules._global_forward_hooks) == ["actzip"]
@@ -357,7 +357,7 @@ def test_a_scope_of_another_thread_keeps_its_names():
 
 
 class Gated(nn.Module):
-    """As Llama has it: a norm by the root of the mean square, and a product behind an activation."""
+    """As in Llama: a root-mean-square norm, and a product behind an activation."""
 
     def __init__(self):
         super().__init__()
@@ -391,7 +391,7 @@ def test_derived_instead_of_kept():
 
 
 def test_derived_where_that_is_better():
-    """From 4 bits of what a norm is given follow the inputs of linear layers, which would have 3."""
+    """The inputs of linear layers, which would get 3 bits, are derived from a norm's input in 4 bits."""
     model, batch = make(Gated)
     exact = gradient(model, model, batch)
     kept, error = kept_and_error(model, batch, exact)
@@ -399,7 +399,7 @@ def test_derived_where_that_is_better():
     assert fewer < 0.75 * kept and better < 0.95 * error
     rules = {"use:linear_input": "rotated:2"}
     kept_and_error(model, batch, exact, derive="auto", rules=rules)
-    assert "rotated:2" in {site.codec for site in sites(derive="auto", rules=rules)}  # what was asked for stays
+    assert "rotated:2" in {site.codec for site in sites(derive="auto", rules=rules)}  # rules have precedence
 
 
 def test_nothing_is_derived_where_that_is_worse():

@@ -1,4 +1,4 @@
-"""Complex tensors are kept as pairs of real numbers where the gradient needs no more of them."""
+"""Complex tensors are kept as pairs of real numbers where the gradient permits it."""
 
 import actzip
 import pytest
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Spectral(nn.Module):
-    """A layer of a Fourier neural operator, beside a complex linear layer."""
+    """A layer of a Fourier neural operator, with a complex linear layer beside it."""
 
     def __init__(self, width=64, modes=32, dtype=torch.complex64):
         super().__init__()
@@ -95,7 +95,7 @@ def test_gradients_of_operators(name):
 
     def gradient_of_first(session=None):
         with session or torch.enable_grad():
-            y = OPERATORS[name](z.sinh(), w.sinh())  # leaves themselves would be taken for parameters
+            y = OPERATORS[name](z.sinh(), w.sinh())  # leaves themselves would count as parameters
         return torch.view_as_real(torch.autograd.grad(torch.view_as_real(y).sum(), z)[0]).flatten()
 
     assert cosine(gradient_of_first(), gradient_of_first(actzip.Session(min_elems=0))) > 0.97
@@ -132,7 +132,7 @@ def test_modified_in_place():
 
 
 def test_the_guard_looks_at_complex_gradients():
-    """A large value beside small ones, at which no gradient arrives."""
+    """One value is large among small ones, and gets no gradient itself."""
     z, w = (torch.randn(64, 64, dtype=torch.complex64, requires_grad=True) for _ in range(2))
     large = torch.ones(64, 64)
     large[0, 0] = 1e4

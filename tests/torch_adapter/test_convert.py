@@ -103,7 +103,7 @@ def test_default_is_close(network, in_scope):
 
 
 def test_a_residual_network_gets_smaller_than_in_a_scope():
-    """By what is derived: of each block's first ReLU a mask, and one bit more of its norm."""
+    """Thanks to what is derived: the first ReLU of each block keeps a mask, and its norm gets one bit more."""
     model, batch = make(ResNet)
     scope = actzip.Session(copy.deepcopy(model))
     for _ in range(3):
@@ -192,7 +192,7 @@ class Scaled(nn.Linear):
 
 
 class Named(nn.Linear):
-    """Computes as its layer does."""
+    """Computes like its base class."""
 
     def __init__(self, *sizes, name):
         super().__init__(*sizes)
@@ -263,7 +263,7 @@ def test_parametrizations(parametrization):
 
 @pytest.mark.parametrize("parametrization", [parametrizations.weight_norm, parametrizations.spectral_norm])
 def test_restore_gives_the_original_class_back(parametrization):
-    """Not another one of the same name, however often it is converted."""
+    """The same class object, not another one of that name, however often the model is converted."""
     model = nn.Sequential(parametrization(nn.Linear(64, 64)), parametrization(nn.Conv1d(4, 4, 3)), nn.Linear(64, 8))
     originals = [type(module) for module in model]
     copied = copy.deepcopy(model)
@@ -375,7 +375,7 @@ def test_verify_and_measure_know_what_is_derived():
 
 @pytest.mark.filterwarnings("ignore:actzip. compression adds")
 def test_samples_share_bits_in_converted_layers():
-    """Statistics of samples come from the gradients of layers, without a scope."""
+    """Without a scope, the gradients of layers give the statistics of samples."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     actzip.convert(model, bits=2, adapt="sample+layer", use_gradient=True, num_samples=32)

@@ -1,4 +1,4 @@
-"""What only a GPU can show. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
+"""Tests that need a GPU. Skipped without one, or failed if ACTZIP_REQUIRE_CUDA=1."""
 
 import contextlib
 
@@ -32,7 +32,7 @@ def test_exact_is_bitwise(model_class, autocast):
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast), sdpa_kernel(SDPBackend.MATH):
         plain, again = gradients(model, batch), gradients(model, batch)
         actual = gradients(model, batch, session)
-    stable = [name for name in plain if torch.equal(plain[name], again[name])]  # atomic sums differ from themselves
+    stable = [name for name in plain if torch.equal(plain[name], again[name])]  # atomic sums differ between runs
     assert stable
     for name in stable:
         assert torch.equal(plain[name], actual[name]), name
@@ -58,7 +58,7 @@ def requested():
 def test_the_report_says_what_the_allocator_says():
     model = nn.Sequential(*(nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()) for _ in range(4)))
     x = torch.randn(32, 32, 64, 64)
-    session = actzip.Session(model, guard=False)  # which keeps tensors for a while, to compare
+    session = actzip.Session(model, guard=False)  # the guard would keep tensors for a while
     for _ in range(3):
         before = requested()
         with session:
@@ -73,7 +73,7 @@ def test_the_report_says_what_the_allocator_says():
 
 def test_nothing_waits_for_the_device():
     model, batch = make(CNN)
-    session = actzip.Session(model, guard=False)  # it waits for its verdicts, between the first steps
+    session = actzip.Session(model, guard=False)  # the guard waits for its results between the first steps
     gradients(model, batch, session)  # overflow words are made once
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -85,7 +85,7 @@ def test_nothing_waits_for_the_device():
 
 
 def step_on(stream, model, x):
-    """Gradients of a fresh session with a fixed seed, forward on `stream`, backward from the current one."""
+    """Gradients of a new session with a fixed seed: forward on `stream`, backward called from the current stream."""
     model.zero_grad()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream), actzip.Session(model, seed=1):
@@ -96,7 +96,7 @@ def step_on(stream, model, x):
 
 
 def test_side_streams():
-    """A blob that is read before it is written, or memory that is used again too early, is far away from these."""
+    """Reading a blob before it is written, or reusing memory too early, would give very different gradients."""
     model = nn.Sequential(*(nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512)) for _ in range(4)))
     x = torch.randn(2048, 512)
     expected = step_on(torch.cuda.current_stream(), model, x)
@@ -122,7 +122,7 @@ def test_backward_called_on_another_stream():
 
 
 def test_blob_read_on_another_stream():
-    """Without a word to the streams: the blob itself waits for the encode. The big product keeps its stream busy."""
+    """The test does not synchronise the streams: the blob itself waits for its encode, which the big product delays."""
     x = torch.randn(4096, 4096, requires_grad=True)
     side = torch.cuda.Stream()
     torch.cuda.synchronize()
@@ -138,7 +138,7 @@ def test_blob_read_on_another_stream():
 
 def llama_block():
     block = LlamaBlock(256)
-    block.rotate = lambda x: x  # its positions are made on the host
+    block.rotate = lambda x: x  # rotary positions are made on the host
     return block, torch.randn(4, 128, 256)
 
 
@@ -153,7 +153,7 @@ def dropout():
 @pytest.mark.parametrize("make_model", [llama_block, cnn, dropout])
 @pytest.mark.parametrize("preset", ["default", "exact"])
 def test_cuda_graph(make_model, preset):
-    """A whole step, forward and backward, captured: a host synchronisation anywhere would end the capture."""
+    """Captures a whole step, forward and backward. A host synchronisation anywhere would end the capture."""
     model, x = make_model()
     session = actzip.Session(model, preset=preset)
 
@@ -168,7 +168,7 @@ def test_cuda_graph(make_model, preset):
         torch.cuda.synchronize()
         return {name: p.grad.clone() for name, p in model.named_parameters()}
 
-    side = torch.cuda.Stream()  # torch asks for a few steps on a side stream before a capture
+    side = torch.cuda.Stream()  # torch requires a few steps on a side stream before a capture
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -180,7 +180,7 @@ def test_cuda_graph(make_model, preset):
     with torch.cuda.graph(graph):
         step(session)
     in_graph = {name: p.grad for name, p in model.named_parameters()}
-    for _ in range(2):  # new data each time: what was encoded is not a remnant of the capture
+    for _ in range(2):  # new data each time, so that replays must encode again
         x.copy_(torch.randn_like(x))
         graph.replay()
         torch.cuda.synchronize()
@@ -218,7 +218,7 @@ def test_bits_are_planned_without_waiting_and_without_drawing():
         states.append(torch.cuda.get_rng_state())
     assert torch.equal(*states)
     train_steps(model, session, 2)
-    assert session.report().plan.plans == 0  # read two steps after its copy has begun, whatever the device's pace
+    assert session.report().plan.plans == 0  # read two steps after its copy began, however fast the device is
     train_steps(model, session, 1)
     report = session.report()
     assert report.plan.plans >= 1 and len({site.codec for site in report.sites if site.sensitivity}) > 1
@@ -274,7 +274,7 @@ def test_samples_are_planned_without_waiting():
             loss = model(x).square().mean()
         loss.backward()
 
-    for number in range(6):  # kernels are loaded, one plan is made
+    for number in range(6):  # loads kernels and makes one plan
         step(number)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -378,7 +378,7 @@ def test_attention_with_noise(backend):
     exact = attention_gradients(None, backend)
     errors = []
     for rules in ({}, {"_scaled_dot_product*.result": "rotated:3"}):
-        session = actzip.Session(seed=1, rules=rules, guard=False)  # it would notice
+        session = actzip.Session(seed=1, rules=rules, guard=False)  # the guard would notice
         errors.append(sum(float((attention_gradients(session, backend)[0] - exact[0]).float().square().sum())
                           for _ in range(4)))
     assert errors[0] < 0.6 * errors[1], errors
@@ -396,7 +396,7 @@ def test_attention_draws_the_same_dropout_again(backend):
 
 
 def test_attention_with_dropout_can_be_captured():
-    """Its place among the random numbers is known to the graph alone, so the result is kept."""
+    """Only the graph knows its position among the random numbers, so the result is kept instead."""
     x = torch.randn(4, 8, 128, 64, dtype=torch.bfloat16).requires_grad_()
     session = actzip.Session()
 

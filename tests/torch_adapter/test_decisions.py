@@ -1,5 +1,5 @@
-"""What the session decides for every saved tensor of many models, against a recorded table: one line a site, so that a
-change of the policy shows as a diff. Record it anew with ``python test_decisions.py``, and read the diff."""
+"""Compares the session's decisions for every saved tensor of many models with a recorded table, one line per site, so
+that a change of the policy appears as a diff. Record it anew with ``python test_decisions.py``, and read the diff."""
 
 import importlib
 import itertools
@@ -17,8 +17,8 @@ from actzip.bench import models as bench_models
 
 RECORDED = Path(__file__).parent / "decisions"
 PRESETS = ("default", "exact", "division", "affine:2", "actnn:L1")
-STEPS = 2  # the second knows which results are asked for twice
-#: Why a site has no line: the policy was not asked.
+STEPS = 2  # in the second, it knows which results several operators save
+#: Causes of sites without a line, because the policy did not decide about them.
 LEFT_OUT = ("parameter", "small")
 
 
@@ -64,7 +64,7 @@ def benchmarked(spec, batch):
 
 
 def vision(name, batch, **sizes):
-    """As ``bench train`` has them: bf16 by autocast, channels last."""
+    """Runs a model as ``bench train`` does: bf16 by autocast, channels last."""
     transformers = importlib.import_module("transformers")
     torch.manual_seed(0)
     model = getattr(transformers, f"{name}ForImageClassification")(getattr(transformers, f"{name}Config")(**sizes))
@@ -75,7 +75,7 @@ def vision(name, batch, **sizes):
 
 
 def every_operator():
-    """Of torch's own list; operator.slot, use and codec, whatever the shape."""
+    """Returns operator.slot, use and codec of each operator in torch's own list, whatever the shape."""
     found = set()
     for op in test_operators.OPERATORS:
         samples = op.sample_inputs_func(op, "cpu", torch.float32, True)
@@ -104,7 +104,7 @@ FILES = {name: RECORDED / f"{name.lower().replace(', ', '-').replace(' ', '-').r
 
 
 def made_with():
-    """The models' authors move operators about: a table is that of some versions."""
+    """The versions for which a table holds, because other versions of these models use operators differently."""
     packages = " ".join(f"{name} {version(name)}" for name in ("transformers", "torch_geometric"))
     return f"# torch {torch.__version__.split('+')[0]} {packages}"
 

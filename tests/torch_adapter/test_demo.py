@@ -1,4 +1,4 @@
-"""`actzip demo`, as short as it can be."""
+"""`actzip demo`, with as few steps as possible."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ def test_it_trains_both_and_compares():
 
 
 def test_the_first_step_is_the_same():
-    """The same weights and images: compression touches gradients alone."""
+    """Both have the same weights and images, and compression changes only gradients."""
     plain, compressed = (demo.Training(is_compressed, "cpu", 2, 32).step(1) for is_compressed in (False, True))
     assert plain == compressed
 

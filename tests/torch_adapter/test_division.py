@@ -1,4 +1,4 @@
-"""The preset `division`: maps are taken apart, masks and indices stay small, the rest is kept as it is."""
+"""The preset `division`: feature maps are split in two parts, masks and indices stay small, the rest stays exact."""
 
 import actzip
 import pytest
@@ -23,10 +23,10 @@ class Network(nn.Module):
 
 
 def gradients(preset, memory_format, **options):
-    """All gradients of one step of the same network on the same data, and the report."""
+    """Returns all gradients of one step of the same network on the same data, and the report."""
     torch.manual_seed(0)
     network = Network().to(memory_format=memory_format)
-    x = torch.nn.functional.interpolate(torch.randn(16, 3, 5, 5), size=(18, 18), mode="bilinear")  # smooth, as images
+    x = torch.nn.functional.interpolate(torch.randn(16, 3, 5, 5), size=(18, 18), mode="bilinear")  # smooth, like images
     x = x.to(memory_format=memory_format)
     session = actzip.Session(network, preset=preset, **options) if preset else None
     torch.manual_seed(1)
@@ -40,7 +40,7 @@ def gradients(preset, memory_format, **options):
 
 
 def codecs(report):
-    """{name of the site: codec}."""
+    """Codecs by the name of the site."""
     return {site.site: site.codec for site in report.sites}
 
 

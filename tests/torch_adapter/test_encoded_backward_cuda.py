@@ -1,7 +1,7 @@
-"""Backward operators that work on encoded tensors, in a scope: the gradients are those of the decoded values.
+"""Backward operators that read encoded tensors in a scope: their gradients are those of the decoded values.
 
-Below a dispatch mode a gradient is made from decoded values, by torch's own operators; sessions of one seed make the
-same bytes. So each case is compared with itself.
+Under a dispatch mode, torch's own operators compute a gradient from decoded values, and sessions of one seed make the
+same bytes. So each case is compared with itself under a mode.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def rows(dtype):
 
 
 def norm(module):
-    """A batch norm with weights of its own, f32 as under autocast."""
+    """Makes a batch norm with random weights, in f32 as under autocast."""
     torch.manual_seed(1)
     module = module.cuda()
     if module.affine:
@@ -73,7 +73,7 @@ BY_TORCH = {
 
 
 class Passing(TorchDispatchMode):
-    """Changes nothing."""
+    """A dispatch mode that changes nothing."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
@@ -84,7 +84,7 @@ def gradients(make, function, dtype, *, by_torch=False, retain=False):
     inputs = [x, *(function.parameters() if isinstance(function, nn.Module) else ())]
     torch.manual_seed(5)
     with actzip.Session(seed=3, min_elems=0, guard=False):
-        y = function(x + 0)  # a leaf would be taken for a parameter
+        y = function(x + 0)  # a leaf would count as a parameter
     generator = torch.Generator("cuda").manual_seed(2)
     above = torch.empty_like(y).copy_(torch.randn(y.shape, device="cuda", generator=generator))
     with Passing() if by_torch else contextlib.nullcontext():

@@ -1,5 +1,5 @@
-"""`exact` on a GPU: one bit for any limits and values, dropouts drawn again beside threads that draw, large tensors,
-random streams. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
+"""`exact` on a GPU: one bit for any limits and values, dropout drawn again while other threads draw, large tensors,
+random streams. Skipped without a GPU, or failed if ACTZIP_REQUIRE_CUDA=1."""
 
 import random
 import threading
@@ -81,7 +81,7 @@ def close(found, expected):
 
 @pytest.mark.parametrize("when", ["forward", "backward", "both", "never"])
 def test_attention_beside_a_thread_that_draws(when):
-    """Its dropout is drawn again right, or not at all: a wrong mask would be a wrong gradient."""
+    """Its dropout is drawn again correctly, or backward raises: a wrong mask would give a wrong gradient."""
     operands = {f"_scaled_dot_product_flash_attention.{name}": "as is" for name in ("query", "key", "value")}
     tensors = [torch.randn(2, 4, 256, 64, device="cuda", dtype=torch.float16) for _ in range(3)]
     expected = attention_gradients(None, tensors)
@@ -117,7 +117,7 @@ def test_attention_beside_a_thread_that_draws(when):
                 continue
             finally:
                 draws.clear()
-            if when in ("backward", "never"):  # else forward itself drew other numbers than alone
+            if when in ("backward", "never"):  # otherwise forward itself drew other numbers
                 right += close(found, expected)
                 assert close(found, expected)
                 assert exact is None or close(exact, expected)
@@ -125,12 +125,12 @@ def test_attention_beside_a_thread_that_draws(when):
         is_over.set()
         draws.set()
         thread.join()
-    print(f"{when}: {right} right, {refused} refused")  # how many are refused is a matter of time
+    print(f"{when}: {right} right, {refused} refused")  # how many are refused depends on timing
     assert refused == 0 or when != "never"
 
 
 def test_the_generator_goes_on_where_it_was():
-    """What a dropout draws again is not drawn twice by others."""
+    """Numbers that a dropout draws again are not missing for others."""
     tensors = [torch.randn(2, 4, 256, 64, device="cuda", dtype=torch.float16) for _ in range(3)]
     attention_gradients(None, tensors)
     plain = torch.rand(8, device="cuda")
@@ -140,7 +140,7 @@ def test_the_generator_goes_on_where_it_was():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_streams(seed):
-    """Parts of forward, and backward, on streams that are drawn anew."""
+    """Parts of forward, and backward, run on randomly chosen streams."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
     layers = [nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Hardtanh(), nn.LeakyReLU()).cuda() for _ in range(6)]

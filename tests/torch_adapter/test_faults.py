@@ -1,4 +1,4 @@
-"""Errors at any place of a scope: afterwards torch has no hook of ours, nobody listens, and the next step is the same."""
+"""Errors anywhere in a scope: afterwards torch has no hook of actzip's, nothing listens, and steps work as before."""
 
 import gc
 import signal
@@ -27,7 +27,7 @@ def assert_clean():
 
 
 def lines_of(action):
-    """Every line of the package's Python that runs in `action`, as often as it runs."""
+    """Returns every line of the package's Python that runs in `action`, as often as it runs."""
     lines = []
 
     def trace(frame, event, _):
@@ -46,7 +46,7 @@ def lines_of(action):
 
 
 def raising_at(number, action):
-    """Runs `action`, in which line number `number` of the package raises."""
+    """Runs `action`, and raises when the package runs its line number `number`, counted from 1."""
     count = 0
 
     def trace(frame, event, _):
@@ -100,7 +100,7 @@ def test_a_fault_at_each_line_of_entering_and_leaving(options):
 
 
 class Fragile(nn.Module):
-    """Raises when somebody looks at what it holds."""
+    """While broken, raises if its buffers are accessed."""
 
     is_broken = False
 
@@ -121,7 +121,7 @@ def test_a_model_that_cannot_be_looked_at():
     model = Fragile()
     session = actzip.Session(model)
     x = torch.randn(64, 64)
-    for _ in range(6):  # watched steps, then those that follow the sequence
+    for _ in range(6):  # steps with hooks, then steps that follow the learned sequence
         Fragile.is_broken = True
         with pytest.raises(Injected), session:
             pass
@@ -131,7 +131,7 @@ def test_a_model_that_cannot_be_looked_at():
             loss = model(x).sum()
         loss.backward()
         assert_clean()
-    assert session.report().steps == 12  # a step that could not be entered has begun
+    assert session.report().steps == 12  # a step that failed to enter counts, too
 
 
 @pytest.mark.parametrize("name", ["_global_forward_pre_hooks", "_global_forward_hooks",
@@ -155,7 +155,7 @@ def test_hooks_that_cannot_be_registered(name, monkeypatch):
 
 
 def test_inside_a_transform_that_forbids_hooks():
-    """Entering fails there, again and again, and leaves nothing behind: neither a listener nor sites."""
+    """Entering fails there each time, and leaves neither a listener nor sites behind."""
     model, batch = make(MLP)
     session = actzip.Session(model)
     with session:
@@ -178,7 +178,7 @@ def test_inside_a_transform_that_forbids_hooks():
 
 
 def test_a_session_that_dies_inside_of_its_scope():
-    """A nested one, left by an error, after which the outer one is left: its own listener, not a freed one."""
+    """A nested session is left by an error and freed. Leaving the outer one must remove only its listener."""
     model, batch = make(MLP)
     outer = actzip.Session(model)
     with outer:
@@ -225,7 +225,7 @@ def test_a_thread_that_ends_inside_of_a_scope():
 
 
 def test_interrupts_at_any_time():
-    """Ctrl-C, some hundred times, wherever it comes: in Python, in torch, in ours."""
+    """Ctrl-C at 400 different moments: in Python, in torch, in actzip."""
     model, batch = make(MLP)
     session, interrupts = actzip.Session(model), 0
 

@@ -1,6 +1,6 @@
-"""Autograd functions that actzip knows: by module and name of the class, and by how many tensors they save.
+"""actzip recognises autograd functions by module and name of the class, and by how many tensors they save.
 
-Those of other libraries are stand-ins of the same module, name and number of saves; the originals were not run.
+Functions of other libraries are stand-ins of the same module, name and number of saves; the originals were not run.
 """
 
 import actzip
@@ -44,7 +44,7 @@ def input_gradient(above, x, mean, invstd, weight, total, total_centred, count):
 
 @pytest.fixture(scope="module")
 def alone():
-    """A group of one process, and the kernels of torch's SyncBatchNorm, which has none for the CPU."""
+    """A process group of one, and CPU kernels for torch's SyncBatchNorm, which has none."""
     library = torch.library.Library("aten", "IMPL")
     library.impl("batch_norm_stats", statistics, "CPU")
     library.impl("batch_norm_gather_stats_with_counts", lambda x, mean, invstd, *_: (mean[0], invstd[0]), "CPU")
@@ -62,13 +62,13 @@ def synchronized(x, weight, bias, group):
 
 
 def step(apply, inputs, session=None):
-    """Gradients of the inputs, and codecs by slot of the function."""
+    """Returns the gradients of the inputs, and the codecs by slot of the function."""
     inputs = [None if x is None else x.detach().clone().requires_grad_() for x in inputs]
     session = session or actzip.Session(preset="exact")
     with session:
         result = apply(*[x if x is None or x.dim() == 1 else x * 1 for x in inputs])
     noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(1))
-    above = noise + 0.3 * result.detach()  # neither the gradient of an input nor that of a weight cancels
+    above = noise + 0.3 * result.detach()  # so that neither the gradient of an input nor that of a weight cancels
     gradients = torch.autograd.grad(result, [x for x in inputs if x is not None], above)
     sites = [site for site in session.report().sites if site.op.startswith("Function::")]
     assert session.live_bytes == 0
@@ -121,7 +121,7 @@ def renamed(function, module, name):
 
 
 def stand_in(module, name, count, save_result=False):
-    """A function of that module and name that saves its input and copies of it: the sum of their squares."""
+    """Makes a function of that module and name: count * x^2. It saves x, or its result, and copies of x."""
     class StandIn(torch.autograd.Function):
         backwards = 0
 
@@ -155,7 +155,7 @@ def test_what_is_not_quite_that_function_is_kept_exactly(module, count, save_res
 
 
 def test_a_stand_in_would_be_compressed():
-    """So that the test before can fail."""
+    """Shows that the test above can fail."""
     _, codecs = step(stand_in("torch.nn.modules._functions", "SyncBatchNorm", 5).apply, (torch.randn(8, 32, 16, 16),),
                      actzip.Session())
     assert codecs["input"] == "rotated:2"
@@ -177,7 +177,7 @@ ATTENTION = ["affine:8:nearest", "affine:8:nearest", "rotated:3"]
 ROW_NORM = ["rotated:2"]
 FLASH, APEX = "flash_attn.flash_attn_interface", "apex.normalization.fused_layer_norm"
 GENERATED = "torch._library.autograd"
-#: Module, name, number of saves, and the codecs of the first of them; the rest is kept exactly.
+#: Module, name, number of saves, and the codecs of the first of them; the others are kept exactly.
 LIBRARIES = [
     (FLASH, "FlashAttnFunc", 6, ATTENTION),
     (FLASH, "FlashAttnKVPackedFunc", 6, ATTENTION),
@@ -215,7 +215,7 @@ def test_another_number_of_saves_is_another_function(module, name, count, other)
 
 
 def test_norms_that_save_their_result_are_others():
-    """What apex calls memory_efficient: divided by the weight, which may be near 0."""
+    """As apex does with memory_efficient: backward divides by the weight, which may be near 0."""
     function = stand_in(APEX, "FusedRMSNormAffineFunction", 3, save_result=True)
     _, found = step(function.apply, (torch.rand(64, 512) + 0.5,), actzip.Session())
     assert len(found) == 3 and set(found.values()) == {"as is"}
@@ -228,7 +228,7 @@ def test_every_row_has_a_stand_in():
 
 
 def test_what_talks_to_other_processes_runs_once():
-    """They would not answer the guard, which runs other functions again."""
+    """The guard runs functions again, but the other processes would not take part."""
     def backwards(function, steps=3):
         session = actzip.Session()
         for _ in range(steps):

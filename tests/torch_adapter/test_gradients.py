@@ -36,7 +36,7 @@ def test_default_is_close(model_class):
     model, batch = make(model_class)
     plain = gradients(model, batch)
     session = actzip.Session(model)
-    for _ in range(2):  # the second step has learned which results are asked for twice
+    for _ in range(2):  # in the second, it knows which results several operators save
         assert cosine(plain, gradients(model, batch, session)) > 0.9
     report = session.report()
     assert report.bytes_after < report.bytes_before / 3
@@ -48,7 +48,7 @@ def test_parameters_are_never_encoded(model_class):
     model, batch = make(model_class)
     shapes = {tuple(p.shape) for p in model.parameters()} | {tuple(p.T.shape) for p in model.parameters() if p.dim() == 2}
     for autocast in (False, True):
-        session = actzip.Session(preset="rotated:4", min_elems=0)  # no model: the graph alone must tell
+        session = actzip.Session(preset="rotated:4", min_elems=0)  # no model: only the graph shows parameters
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             gradients(model, batch, session)
         weights = [s for s in session.report().sites if s.shape in shapes and s.slot in ("weight", "mat2")]
@@ -96,7 +96,7 @@ def test_state_dict_and_classes_stay():
 
 
 def test_small_results_of_an_exponential_are_not_lost():
-    """Rounded to nearest they were 0 beside a large one, in every step."""
+    """Rounding to nearest would turn what is small beside a large value into 0, in every step."""
     torch.manual_seed(0)
     x = (torch.randn(1 << 18) * 2).requires_grad_()
     exact, = torch.autograd.grad((x * 1).exp().sum(), x)

@@ -1,4 +1,4 @@
-"""What autograd allows with a graph: twice, in any order, twice differentiated, and never after an in-place change."""
+"""What autograd allows with a graph: backward twice, in any order, double backward; and in-place changes must raise."""
 
 import actzip
 import pytest
@@ -45,7 +45,7 @@ def twice_differentiated(x, session):
 
 
 def test_writing_to_an_unpacked_tensor_does_not_change_the_next():
-    """Values that were just decoded are handed out again, but not once somebody has written to them."""
+    """Values that were just decoded are handed out again, but not after they were written to."""
     x = torch.randn(64, 64, requires_grad=True) * 2
     with actzip.Session():
         first, second = F.gelu(x), F.gelu(x)
@@ -78,11 +78,11 @@ def test_double_backward_outside_the_scope():
 
 @pytest.mark.parametrize("preset", ["default", "affine:8:nearest"])
 def test_double_backward_of_compressed_tensors_is_refused(preset):
-    """The error of the codes would enter the loss itself: a gradient penalty would train on another loss."""
+    """The error of the codes would enter the loss itself: a gradient penalty would train with a wrong loss."""
     x = torch.randn(64, 64, requires_grad=True)
     with pytest.raises(RuntimeError, match=r"create_graph=True asks for what .* saved.*\(allowed: .*preset=\"exact\""):
         twice_differentiated(x, actzip.Session(preset=preset))
-    y = F.gelu(x * 2).sum()  # what was outside of the scope is nobody's business
+    y = F.gelu(x * 2).sum()  # what was outside of the scope is not refused
     (first,) = torch.autograd.grad(y, x, create_graph=True)
     first.square().sum().backward()
 

@@ -1,4 +1,4 @@
-"""What a session does when few bits of a tensor spoil a gradient: it looks once at each site, and believes what it sees."""
+"""The guard: a session checks each site once, and keeps tensors exactly if few bits of them would spoil a gradient."""
 
 import math
 import warnings
@@ -64,7 +64,7 @@ SPOILT = {
 
 
 class Steps:
-    """Gradients of what a case computes from one input, at a loss of fixed random weights."""
+    """Computes the gradients of a case for one input, with a loss of fixed random weights."""
 
     def __init__(self, shape, apply, scale=1):
         self.x = torch.randn(shape) * scale
@@ -136,7 +136,7 @@ def test_looking_changes_no_gradient_of_usual_models(model_class):
 
 
 class Again(torch.autograd.Function):
-    """A block that is computed again in backward, which adds to the gradients of its parameters."""
+    """A block that runs again in backward, which adds to the gradients of its parameters."""
 
     @staticmethod
     def forward(ctx, x, block):
@@ -170,7 +170,7 @@ def test_a_function_that_runs_a_backward_of_its_own_runs_once():
 
 
 def test_gradients_in_f64_are_looked_at():
-    """A product of an activation in f32 and one in f64 sends a gradient of either type."""
+    """A product of an activation in f32 and one in f64 has gradients of both types."""
     x = torch.randn(64, 64) * torch.where(torch.rand(64, 64) < 0.05, 1.0, 1e-4)
     shift, other = torch.zeros(64, 64, requires_grad=True), torch.randn(64, 64, dtype=torch.float64, requires_grad=True)
     session = actzip.Session(rules={"mul.self": "rotated:1", "*": "none"})
@@ -201,7 +201,7 @@ def test_witnesses_are_freed_with_their_node():
         address = h.untyped_storage()._weak_ref()
         y = F.gelu(h).sum()
         del h
-    assert not torch.UntypedStorage._expired(address)  # the guard looks at it in this step
+    assert not torch.UntypedStorage._expired(address)  # the guard needs it in this step
     y.backward()
     assert torch.UntypedStorage._expired(address)
     torch.UntypedStorage._free_weak_ref(address)

@@ -1,4 +1,4 @@
-"""The report says what the allocator says: how many bytes wait for backward."""
+"""The report's bytes that wait for backward are those that torch's allocator counts."""
 
 import ctypes
 import gc
@@ -11,10 +11,10 @@ from torch import nn
 
 
 class Held:
-    """Bytes that torch's allocator gave in the scope, less those that it got back: ``bytes``, once the scope has ended."""
+    """Counts the bytes that torch's allocator gave out in a scope and did not get back, in ``bytes`` after its end."""
 
     def __enter__(self):
-        gc.collect()  # of what others have left
+        gc.collect()  # frees what other tests have left
         self.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
         self.profile.__enter__()
         return self
@@ -27,7 +27,7 @@ class Held:
 
 
 def held(forward, session=None, steps=1):
-    """What one step holds between forward and backward, its result aside, and the gradients of what requires any."""
+    """Runs steps. Returns the bytes that the last one holds between forward and backward, without its result."""
     for _ in range(steps):
         with Held() as count:
             if session is None:
@@ -85,7 +85,7 @@ def test_a_slice_of_what_others_hold_is_not_copied(x):
         return (base[:2] * x[:2]).sum()
 
     assert held(cut) < 1024
-    assert held(cut, actzip.Session()) < 1024  # x and base are there anyway
+    assert held(cut, actzip.Session()) < 1024  # x and base exist anyway
     assert held(forward, actzip.Session()) < 8192
 
 
@@ -116,7 +116,7 @@ def test_a_slice_is_let_go_while_forward_still_runs(x):
     with actzip.Session():
         with Held() as count:
             total = forward()
-        assert count.bytes < 2 * x.nbytes  # of eight, all but the last have gone
+        assert count.bytes < 2 * x.nbytes  # all but the last of eight are freed
     total.sum().backward()
 
 
@@ -211,7 +211,7 @@ def test_an_input_that_its_caller_holds_is_not_kept_twice():
     layer = nn.Linear(256, 256)
     batch = torch.randn(512, 256)
     session = actzip.Session(layer)
-    assert like_the_report(lambda: layer(batch), session).bytes_after > 0  # nobody knows yet
+    assert like_the_report(lambda: layer(batch), session).bytes_after > 0  # not known yet
     report = like_the_report(lambda: layer(batch), session)
     (site,) = (site for site in report.sites if site.slot == "mat1")
     assert (site.codec, site.bytes_before, site.bytes_after) == ("as is", 0, 0)
@@ -221,7 +221,7 @@ def test_an_input_that_its_caller_holds_is_not_kept_twice():
 
 def test_an_input_that_its_caller_drops_is_compressed():
     layer = nn.Linear(256, 256)
-    session = actzip.Session(layer, guard=False)  # which would hold it in the first step
+    session = actzip.Session(layer, guard=False)  # the guard would hold it in the first step
     for _ in range(3):
         report = like_the_report(lambda: layer(torch.randn(512, 256)), session)
         assert [site.codec for site in report.sites if site.slot == "mat1"] == ["rotated:3"]

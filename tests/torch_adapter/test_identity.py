@@ -1,4 +1,4 @@
-"""An operator is known by namespace, name, overload and kind; what only bears the name of one of torch's is not it."""
+"""Operators are recognised by namespace, name, overload and kind: the same name as one of torch's is not enough."""
 
 import math
 
@@ -12,7 +12,7 @@ EXACT = {"preset": "exact", "min_elems": 0}
 
 
 def named(name, saves="input"):
-    """A Function of that name: the square, which needs every value of what it saves."""
+    """Makes a Function of that name. It squares, so that its gradient needs every value of what it saves."""
 
     class Square(Function):
         @staticmethod
@@ -58,7 +58,7 @@ def test_functions_of_python(name, saves):
 
 @pytest.mark.parametrize("first", ["torch", "python"])
 def test_neither_spoils_the_other(first):
-    """By whatever is seen first; sites of both have names of their own."""
+    """Whichever is seen first, both have exact gradients and different sites."""
     function, session = named("softplus"), actzip.Session(**EXACT)
 
     def both(x):
@@ -92,14 +92,14 @@ def test_operators_of_other_libraries():
 
 
 def test_a_function_that_is_called_like_the_one_that_was_freed():
-    """Names of Functions may lie where another name lay before."""
+    """A Function's name may have the address of a freed name."""
     for i in range(50):
         function = named("relu" if i % 2 else f"other{i}")
         assert torch.equal(gradient(function.apply), gradient(function.apply, actzip.Session(**EXACT)))
 
 
 def test_dropout_is_torchs_own():
-    """A product inside something that calls itself a dropout is no mask."""
+    """A product inside a function called dropout is no mask."""
 
     class dropout(Function):  # noqa: N801
         @staticmethod
@@ -135,7 +135,7 @@ class MaskedSoftmax(torch.autograd.Function):
 @pytest.mark.parametrize("options", [{}, {"bits": 8}, {"adapt": "layer"}, {"preset": "division"}], ids=str)
 @pytest.mark.parametrize("low", [-math.inf, torch.finfo(torch.float32).min, -1e9])
 def test_what_functions_save_is_left_alone(low, options):
-    """Only their authors know what it is for."""
+    """Only their authors know what the tensors are for."""
     x = torch.randn(64, 64, requires_grad=True)
     mask = torch.full((64, 64), low).triu(1)
     weight = torch.randn(64, 64)

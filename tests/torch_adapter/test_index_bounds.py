@@ -1,4 +1,4 @@
-"""Indices take the fewest bits that hold them, and come back as they were: negative ones are kept as they are."""
+"""Indices get as few bits as they need and are restored exactly. Negative ones are kept as they are."""
 
 import actzip
 import pytest

@@ -1,4 +1,4 @@
-"""Levels of ActNN and GACT as presets: each is told apart by what it keeps."""
+"""Levels of ActNN and GACT as presets. Each is distinguished from the others by what it keeps."""
 
 import warnings
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:actzip. compression adds")
 
 
 class Net(nn.Module):
-    """What ActNN has layers for. Its parts differ in weight, and so do the samples."""
+    """Has the layers that ActNN supports. Its parts matter to different degrees, and so do the samples."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ def kept(preset, steps=6, **options):
     torch.manual_seed(0)
     model = Net()
     session = actzip.Session(model, preset=preset, **options)
-    for _ in range(steps):  # the second is observed, and planned by before the fifth
+    for _ in range(steps):  # the second is observed, and the plan exists before the fifth
         model.zero_grad()
         with session:
             loss = F.cross_entropy(model(X), Y)
@@ -56,7 +56,7 @@ def values(report):
 
 
 def bits_of(site):
-    """Of an element, without the mask plane."""
+    """Bits per element, without the mask plane."""
     plane = 1 if site.codec.endswith(":mask") else 0
     return 8 * site.bytes_after / torch.Size(site.shape).numel() - plane
 
@@ -107,7 +107,7 @@ def test_bits_on_average_are_those_of_the_table(reports, level, bits):
 
 
 def test_layers_that_matter_more_get_more_bits(reports):
-    """Told apart from levels that treat all alike."""
+    """Levels with a plan spread their bits; other levels give all sites the same."""
     for level in ("actnn:L3", "gact:L2", "gact:L2.2"):
         planned = [site for site in reports[level].sites if site.sensitivity is not None]
         assert len({round(bits_of(site)) for site in planned}) > 1, reports[level].text
@@ -124,7 +124,7 @@ def test_samples_that_matter_more_get_more_bits(reports):
 
 
 def of_layers(preset):
-    """Of a converted model, whose layers keep for themselves."""
+    """Trains a converted model for a few steps. Returns the model and its report."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
                           nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(),

@@ -298,7 +298,7 @@ def test_an_attached_forward_may_change_the_grad_mode():
 
     model, x = Frozen(64, 64), torch.randn(64, 64, requires_grad=True)
     handle = actzip.attach(model)
-    for _ in range(2):  # entered and left without gradients, then the other way round
+    for _ in range(2):  # entered with gradients and left without, then the other way round
         model(x)
     assert handle.report().steps == 1
     F.gelu(x * 2)  # would be kept if a scope was still open

@@ -1,4 +1,4 @@
-"""Nothing grows: neither bytes nor sites nor the process, whatever is left without a backward pass."""
+"""Over thousands of steps neither live bytes, nor sites, nor the process grow, even if backward never runs."""
 
 import os
 
@@ -19,7 +19,7 @@ def resident_bytes():
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 @pytest.mark.parametrize("with_model", [True, False])
 def test_forward_only_steps(with_model):
-    """Each step keeps about 3 KiB until its loss is dropped: 10,000 that stayed would be 30 MiB."""
+    """Each step keeps about 3 KiB until its loss is freed. If they stayed, 10,000 steps would take 30 MiB."""
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
     session, x = actzip.Session(model if with_model else None), torch.randn(64, 64)
 
@@ -65,7 +65,7 @@ def test_one_session_sees_many_shapes():
 
 
 def test_a_cycle_through_the_graph_is_freed():
-    """A result that its own node keeps must not hold itself."""
+    """A result that its own node saves must not keep itself alive."""
     session = actzip.Session(min_elems=0)
     for preset_function in (torch.exp, torch.relu, torch.tanh, lambda x: x.softmax(-1)):
         x = torch.randn(64, 64, requires_grad=True)

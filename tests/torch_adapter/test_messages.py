@@ -1,4 +1,4 @@
-"""Bad input, and calls that would do nothing: a sentence that says what was given and what is allowed."""
+"""Wrong arguments, and calls that would do nothing, give a message with what was given and what is allowed."""
 
 import warnings
 

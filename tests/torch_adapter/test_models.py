@@ -1,4 +1,4 @@
-"""Models that nobody here wrote train a step unmodified: torch.nn, transformers, torch_geometric. Made small, never
+"""Third-party models train a step unmodified: torch.nn, transformers, torch_geometric. They are small, and nothing is
 downloaded."""
 
 import actzip

@@ -1,5 +1,5 @@
-"""Vision models that nobody here wrote train a step unmodified on a GPU: torchvision and timm. Never downloaded, small
-images. Skipped without a GPU; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
+"""Third-party vision models train a step unmodified on a GPU: torchvision and timm, without downloads, with small
+images. Skipped without a GPU, or failed if ACTZIP_REQUIRE_CUDA=1."""
 
 
 import pytest
@@ -15,7 +15,7 @@ BATCH, CLASSES = 8, 10
 
 @pytest.fixture(autouse=True)
 def reproducible():
-    """What torch has a switch for; check_exact() leaves out what still differs from itself."""
+    """Sets torch's switches for reproducible results. check_exact() leaves out what still differs between runs."""
     before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False, False
     yield
@@ -79,7 +79,7 @@ def test_default_is_close_and_explained(make, times_smaller):
 
 @pytest.mark.parametrize(("make", "times_smaller"), MODELS.values(), ids=IDS)
 def test_under_autocast(make, times_smaller):
-    """16-bit tensors: half as much to gain."""
+    """16-bit tensors leave only half as much to gain."""
     check_default(*on_gpu(make, autocast=True), times_smaller / 2.5)
 
 

@@ -1,4 +1,4 @@
-"""The names people expect: options and their old spellings, converted(), reports and sessions in print, decorators."""
+"""Names in the public API: options and their old spellings, converted(), printed reports and sessions, decorators."""
 
 import copy
 import functools
@@ -29,7 +29,7 @@ def run(model, session):
 
 
 def makers():
-    """Everything that takes the options of a session, as a function from options to the session."""
+    """Everything that takes a session's options, as functions from a model and options to the session."""
     return {
         "Session": lambda model, **options: actzip.Session(model, **options),
         "compress": lambda model, **options: actzip.compress(model, **options),

@@ -1,4 +1,4 @@
-"""Each layer of actzip.nn beside torch's."""
+"""Compares each layer of actzip.nn with torch's."""
 
 import actzip
 import pytest
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from layer_cases import CASES, differentiable, pair, run
 from torch import nn
 
-#: Composed otherwise than torch's own backward on the CPU, and so equal up to rounding only.
+#: Their backward is composed differently from torch's on the CPU, so they are equal only up to rounding.
 COMPOSED = ("rms norm", "rms norm of planes, no affine")
 
 
@@ -51,8 +51,8 @@ LARGE = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_error_is_that_of_the_codec(name):
-    """All gradients, relative to their squares, over several seeds; no larger than a few times the codec's own error:
-    a gradient of a norm subtracts means, and one of a GELU follows a slope."""
+    """The error of all gradients, relative to their squares and averaged over seeds, is at most a few times the codec's
+    own: a norm's gradient subtracts means, and a GELU's follows a slope."""
     make, shape, codec = LARGE[name]
     theirs = make()
     x = torch.randn(shape, requires_grad=True)
@@ -111,7 +111,7 @@ def test_in_place(layer_class, is_view):
     options = {} if layer_class is nn.SiLU else {"preset": "default"}
     ours = actzip.convert(layer_class(inplace=True), **options)
     expected, actual = gradient(layer_class(inplace=True)), gradient(ours)
-    if layer_class is nn.SiLU:  # whose input is kept in few bits
+    if layer_class is nn.SiLU:  # its input is kept in few bits
         assert float((expected - actual).square().sum() / expected.square().sum()) < 0.02
     else:
         assert torch.equal(expected, actual)
@@ -161,7 +161,7 @@ def test_what_is_kept_goes_with_backward_and_not_before():
 def test_a_second_derivative_is_refused_with_a_way_out():
     layer = actzip.convert(nn.Linear(8, 8))
     x = torch.randn(4, 8, requires_grad=True)
-    (gradient,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)  # alone that is no harm
+    (gradient,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)  # allowed as it is
     with pytest.raises(RuntimeError, match=r"ActzipLinear cannot be differentiated twice; actzip.restore"):
         gradient.sum().backward()
 
@@ -173,7 +173,7 @@ def test_nothing_is_kept_that_nobody_needs():
     with torch.no_grad():
         assert layer(x).grad_fn is None
     layer.requires_grad_(False)
-    result = layer(x)  # of the input's gradient, the input itself is no part
+    result = layer(x)  # the input's gradient does not need the input itself
     assert session.live_bytes == 0 and not session.report().sites
     (actual,) = torch.autograd.grad(result.sum(), x)
     (expected,) = torch.autograd.grad(F.conv2d(x, layer.weight, layer.bias).sum(), x)

@@ -1,4 +1,4 @@
-"""Layers on a GPU. Skipped without one; with ACTZIP_REQUIRE_CUDA=1 that is a failure."""
+"""Layers on a GPU. Skipped without one, or failed if ACTZIP_REQUIRE_CUDA=1."""
 
 import copy
 
@@ -14,7 +14,7 @@ from torch import nn
 
 pytestmark = needs_gpu
 
-#: torch sums these in an order of its own, each time another.
+#: torch sums these in an order that differs from run to run.
 UNSTABLE = ("embedding", "max pool 3d", "conv2d replicate", "conv2d reflect")
 
 
@@ -33,7 +33,7 @@ def assert_same(expected, actual, exactly):
     if exactly:
         assert torch.equal(expected, actual)
     elif expected.dtype == torch.float16:
-        torch.testing.assert_close(expected, actual, rtol=4e-3, atol=1e-3)  # sums of few may end some places apart
+        torch.testing.assert_close(expected, actual, rtol=4e-3, atol=1e-3)  # sums may differ in the last places
     else:
         torch.testing.assert_close(expected, actual)
 
@@ -122,11 +122,11 @@ def test_nothing_waits_for_the_device():
 @pytest.mark.parametrize("preset", ["default", "exact"])
 @pytest.mark.parametrize("in_scope", [False, True])
 def test_cuda_graph(network, preset, in_scope):
-    """A whole step captured: a host synchronisation anywhere would end the capture."""
+    """Captures a whole step. A host synchronisation anywhere would end the capture."""
     model, batch = make(network)
     if network is GPT:
         for block in model.blocks:
-            block.mlp[3].p = 0.0  # whose masks would be drawn anew
+            block.mlp[3].p = 0.0  # its masks would be drawn anew
     plain = copy.deepcopy(model)
     actzip.convert(model, preset=preset)
     session = actzip.session_of(model)
@@ -160,7 +160,7 @@ def test_cuda_graph(network, preset, in_scope):
 
 
 def test_side_streams():
-    """What is derived, and what several derive, on streams of their own."""
+    """Derived inputs, some of them for several layers, on side streams."""
     model = nn.Sequential(*(nn.Sequential(nn.Linear(512, 512), nn.LayerNorm(512), nn.Linear(512, 512), nn.GELU())
                             for _ in range(4)))
     actzip.convert(model, preset="exact")

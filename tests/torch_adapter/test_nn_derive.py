@@ -1,4 +1,4 @@
-"""Inputs that are not kept, but computed from what the norm before them keeps."""
+"""Inputs that are not kept, but derived from what the norm before them keeps."""
 
 import actzip
 import pytest
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Block(nn.Module):
-    """conv, batch norm, ReLU, conv; with hooks to see what backward reads."""
+    """Convolution, batch norm, ReLU, convolution."""
 
     def __init__(self, inplace=True, relu=True, channels=16):
         super().__init__()
@@ -34,7 +34,7 @@ def sites_of(model):
 def steps(model, x, count):
     for _ in range(count):
         model.zero_grad()
-        model(x.clone()).square().sum().backward()  # nobody else holds it, else it would be kept as it is
+        model(x.clone()).square().sum().backward()  # a copy, because an input that its caller holds is kept as it is
 
 
 @pytest.mark.parametrize("inplace", [False, True])
@@ -46,7 +46,7 @@ def test_a_convolution_after_batch_norm_and_relu(inplace):
     elems = 8 * 16 * 16 * 16
     assert sites["conv2: convolution.input"].codec == "derived"
     assert sites["conv2: convolution.input"].kept_by == "norm: batch_norm.input"
-    # a bit more than it keeps for itself, since the zeros of a ReLU would have been exact
+    # one bit more than the norm needs for itself, because the zeros of a kept ReLU result would have been exact
     assert sites["norm: batch_norm.input"].codec == "rotated:3"
     assert sites["relu: relu.result"].codec == "mask"
     kept = 8 * 3 * 16 * 16 * 2.125 / 8 + elems * 3.125 / 8 + elems / 8
@@ -63,7 +63,7 @@ def test_without_a_relu():
 
 
 def test_it_is_decoded_scaled_and_masked_bit_for_bit():
-    """The weight's gradient is that of a convolution with what follows from the codes, and with nothing else."""
+    """The weight's gradient is that of a convolution with the input derived from the codes, and with no other."""
     torch.manual_seed(0)
     x = torch.randn(8, 3, 16, 16)
     model = actzip.convert(randomized(Block(inplace=False)))
@@ -90,7 +90,7 @@ def test_it_is_decoded_scaled_and_masked_bit_for_bit():
 
 
 def decoded_input(model, h, normal):
-    """What the norm keeps of `h`, found by its own gradient: d weight = sum of gradient times normalised input."""
+    """Finds what the norm keeps of `h` from its own gradient: d weight = sum of gradient times normalised input."""
     var, mean = torch.var_mean(h.detach(), (0, 2, 3), unbiased=False)
     rstd = torch.rsqrt(var + model.norm.eps)
     decoded = torch.empty_like(h)
@@ -152,7 +152,7 @@ def test_linear_layers_after_a_norm(norm):
     steps(model, x, 2)
     sites = sites_of(model)
     kept = [site for site in sites.values() if "norm" in site.site]
-    assert [site.codec for site in kept] == ["rotated:3"]  # as the linear layers ask
+    assert [site.codec for site in kept] == ["rotated:3"]  # as the linear layers need it
     derived = [sites[f"{name}: linear.input"] for name in "qkv"]
     assert [site.codec for site in derived] == ["derived"] * 3
     assert [site.bytes_before for site in derived] == [32 * 16 * 256 * 4, 0, 0]  # torch keeps it once
@@ -240,7 +240,7 @@ def test_what_is_derived_outlives_the_norm_and_goes_with_the_graph():
     h = model.relu(model.norm(model.conv1(x)))
     first, second = model.conv2(h), model.conv2(h)
     del h
-    torch.autograd.grad(second.sum(), model.conv2.weight)  # frees its own node alone
+    torch.autograd.grad(second.sum(), model.conv2.weight)  # frees only its own node
     held = session.live_bytes
     assert held > 0
     first.sum().backward()
@@ -250,7 +250,7 @@ def test_what_is_derived_outlives_the_norm_and_goes_with_the_graph():
 
 
 def test_shared_values_are_taken_where_somebody_keeps_them_anyway():
-    """A ReLU's result that is kept with values, for others, needs not be derived."""
+    """A ReLU's result that is kept with its values for other operators need not be derived."""
 
     class Both(Block):
         def forward(self, x):

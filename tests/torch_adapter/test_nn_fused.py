@@ -1,4 +1,4 @@
-"""Batch norms that encode, normalise and differentiate in passes of their own: CUDA alone."""
+"""Batch norms and activations that encode, compute and differentiate in passes of their own. On CUDA only."""
 
 import copy
 
@@ -19,7 +19,7 @@ def images(channels=64, dtype=torch.bfloat16, seed=0):
 
 
 def names_below(tensor):
-    """The nodes behind a result, by name."""
+    """The names of all nodes behind a result."""
     found, waiting = [], [tensor.grad_fn]
     while waiting:
         node = waiting.pop()

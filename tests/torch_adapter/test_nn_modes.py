@@ -121,7 +121,7 @@ def test_checkpointing(use_reentrant):
     x = torch.randn(64, 64, requires_grad=True)
     forward = lambda x: checkpoint(model[1:], model[0](x), use_reentrant=use_reentrant)  # noqa: E731
     result = forward(x)
-    assert session.live_bytes <= 64 * 64 * 3.125 / 8  # the first layer's at most: the rest is computed again
+    assert session.live_bytes <= 64 * 64 * 3.125 / 8  # at most the first layer's: the rest is computed again
     result.square().sum().backward()
     assert session.live_bytes == 0
     plain, actual = gradients(network(), x), gradients(model, x, forward)
@@ -202,7 +202,7 @@ def test_parts_that_are_called_without_the_model_have_steps():
 def test_a_reentrant_checkpoint_is_of_the_step_it_belongs_to():
     model, x = actzip.convert(network()), torch.randn(64, 64, requires_grad=True)
     for _ in range(2):
-        h = model[0](x)  # without the model's own hook: a step begins after backward, and not within
+        h = model[0](x)  # without the model's own hook: a step begins after backward, not within it
         for layer in model[1:]:
             h = checkpoint(layer, h, use_reentrant=True)
         h.sum().backward()

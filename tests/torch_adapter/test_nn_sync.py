@@ -38,7 +38,7 @@ def work(rank, folder, options):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=len(SIZES))
     model = actzip.convert(network(), **options)
     x = batch().split(SIZES)[rank]
-    for _ in range(2):  # in the second it has learned what is derived
+    for _ in range(2):  # in the second, it knows what is derived
         model.load_state_dict(network().state_dict())
         model.zero_grad()
         loss = loss_of(model, x)

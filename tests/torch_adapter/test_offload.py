@@ -1,4 +1,4 @@
-"""Offloading: what is kept waits in a file, gradients are bit for bit those without, and a budget says how much stays."""
+"""Offloading to a file: gradients are bit for bit the same as without, and a budget says how much stays in memory."""
 
 import os
 from xml.etree import ElementTree
@@ -12,7 +12,7 @@ from test_budget import error, make, step
 
 
 def resident_file_bytes():
-    """Pages of the file that this process has mapped in."""
+    """Bytes of the file's mapping that are in memory."""
     with open("/proc/self/smaps") as maps:
         lines = maps.read().splitlines()
     found, inside = 0, False
@@ -106,7 +106,7 @@ def test_a_budget_says_what_stays(kind, tmp_path):
 
 
 def test_the_first_are_offloaded(tmp_path):
-    """They are needed last."""
+    """What is kept first is needed last."""
     model, *batch = make("text")
     session = actzip.Session(model, offload=tmp_path, budget="300KiB")
     for _ in range(3):

@@ -1,7 +1,8 @@
-"""Offloading from a GPU to pinned memory: gradients bit for bit those without, and memory as the allocator counts it.
+"""Offloading from a GPU to pinned memory: gradients are bit for bit the same, and the allocator's count shows the
+memory.
 
-Small models stay within the window of what is kept last, so that without a budget nothing moves; the large ones here
-keep a few GiB. With a budget everything that does not fit leaves at once.
+Sessions keep a window of the latest tensors on the device. Small models fit into it, so that without a budget nothing
+moves; the large ones here keep a few GiB. With a budget, everything that does not fit leaves at once.
 """
 
 import gc
@@ -83,15 +84,15 @@ def assert_equal(a, b):
 
 
 def stable(model, x, **options):
-    """Gradients of two sessions with the same seed, and whether the machine gives them twice."""
+    """Returns the gradients that are equal in two sessions with one seed, and so reproducible on this machine."""
     first, again = (gradients(model, x, actzip.Session(model, guard=False, **options)) for _ in range(2))
     return {name: gradient for name, gradient in first.items() if torch.equal(gradient, again[name])}
 
 
 def active():
-    """What the allocator holds for somebody, blocks that wait for another stream included."""
+    """Bytes in use by the allocator's count, including blocks that wait for another stream."""
     torch.cuda.synchronize()
-    torch.empty(1)  # it looks what has become free when it is asked
+    torch.empty(1)  # an allocation makes it look for what has become free
     return torch.cuda.memory_stats()["active_bytes.all.current"]
 
 
@@ -116,7 +117,7 @@ def test_changes_no_gradient(kind, options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_leaves_the_device(kind):
-    """All that is kept but a window, what is on its way, and what the link had no time for."""
+    """All that is kept leaves, except a window, what is being copied, and what the link had no time for."""
     model, x = make(kind, batch=48)
     session = actzip.Session(model, preset="exact", offload="host")
     gradients(model, x, session)
@@ -166,7 +167,7 @@ def test_a_tensor_that_passes_the_budget_is_named():
 
 
 def budgeted(model, x, share=6, **options):
-    """A session from which most bytes leave, however small the model."""
+    """Makes a session with a budget under which most bytes leave, however small the model."""
     plain = actzip.Session(model, guard=False, **options)
     gradients(model, x, plain)
     sites = plain.report().sites
@@ -276,7 +277,7 @@ def test_the_session_may_go_before_backward():
 
 
 def test_two_streams():
-    """Forward and backward on a stream of its own, beside another model on another."""
+    """Two models, each with forward and backward on a stream of its own."""
     pairs = []
     for seed in range(2):
         model, x = make("text", layers=4, batch=8)
@@ -304,7 +305,7 @@ def test_two_streams():
 
 
 def test_backward_on_another_stream():
-    """What was put away on one stream is read on another, which nobody has made wait for it."""
+    """What was offloaded on one stream is read on another, which the program has not made wait for it."""
     model, x = make("images", layers=6, batch=16)
     session = budgeted(model, x, preset="exact")
     expected = stable(model, x, preset="exact")

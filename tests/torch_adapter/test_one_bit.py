@@ -1,4 +1,4 @@
-"""Operators of which one bit is kept: the gradient is torch's own, bit for bit, whatever the type, limits and values."""
+"""Operators that keep one bit per element: gradients equal torch's bit for bit, for any type, limits and values."""
 
 import math
 import random
@@ -37,7 +37,7 @@ def assert_bitwise(function, x, preset="exact", codec=None):
 
 
 def values(dtype, limits=(), size=4099):
-    """Numbers around the limits, the limits themselves as the type has them, and everything that is not finite."""
+    """Random numbers, the limits rounded to the type, the numbers next to these, both zeros, and infinities."""
     torch.manual_seed(3)
     x = torch.randn(size).to(dtype)
     edges = [edge for limit in limits if math.isfinite(limit)
@@ -80,7 +80,7 @@ def test_infinities(name, dtype, preset):
 def test_nan(name, dtype):
     x = values(dtype)
     x[5::11] = NAN
-    x[-1] = NAN  # behind the last whole vector torch's loops take another way
+    x[-1] = NAN  # after the last whole vector, torch's loops run other code
     assert_bitwise(FUNCTIONS[name], x)
 
 
@@ -121,7 +121,7 @@ def can_hold(dtype, limit):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("upper", [None, *LIMITS])
 def test_clamp_with_any_limits(upper, dtype):
-    """Its limits are inside: also where both are one, or the lower is the upper one."""
+    """The limits count as inside, also if both are equal, or the lower one is above the upper one."""
     if not can_hold(dtype, upper):
         pytest.skip("torch itself refuses limits that are too large for the type")
     lowers = (None, *LIMITS) if upper is not None else LIMITS
@@ -153,7 +153,7 @@ def test_limits_for_each_element(dtype):
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_asks_for_more_than_one_bit(dtype):
-    """At 0 and where both are the same there is a third state; PReLU's weight asks for values."""
+    """abs has a third state at 0, maximum and minimum where both are equal; PReLU's weight needs values."""
     x, weight = values(dtype), torch.tensor([0.25], dtype=dtype, requires_grad=True)
     for function in (torch.abs, lambda x: torch.maximum(x, x.flip(0)), lambda x: torch.minimum(x, x.flip(0)),
                      lambda x: F.prelu(x, weight)):

@@ -1,4 +1,4 @@
-"""The operator table: its names are torch's, its kernels are there, and an fx graph can ask it."""
+"""The operator table: its names exist in torch, its kernels are registered, and an fx graph can look up uses."""
 
 import actzip
 import operator
@@ -10,7 +10,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 ROWS = _C.operator_rows()
-#: Of other packages, and known by where they stand.
+#: Operators of other packages, and names that depend on what surrounds an operator.
 ELSEWHERE = {"torchvision::deform_conv2d", "torchvision::roi_align", "dropout.mul", "dropout.mul_", "softmax.bmm",
              "softmax.baddbmm"}
 OUR_NODES = {"ActzipDropout"}
@@ -40,7 +40,7 @@ def test_every_node_is_one_of_torchs():
 
 
 def test_every_slot_is_an_argument():
-    """But for patterns and the names that actzip gives to outputs."""
+    """Except for patterns, and the names that actzip gives to outputs."""
     arguments = {argument.name for schema in torch._C._jit_get_all_schemas() for argument in schema.arguments}
     for row in ROWS:
         for slots, _ in row["slots"]:
@@ -49,7 +49,7 @@ def test_every_slot_is_an_argument():
 
 
 def test_kernels_for_encoded_tensors_are_those_of_the_table():
-    actzip.Session()  # the first one tells torch's dispatcher
+    actzip.Session()  # the first one registers with torch's dispatcher
     named = {row["encoded_backward"] for row in ROWS} - {""}
     assert len(named) >= 8
     for name in named:
@@ -71,7 +71,7 @@ def test_use_of_a_target(target, slot, use):
 
 
 def test_uses_in_a_graph():
-    """As a partitioner would ask: by the targets of a traced graph."""
+    """As a partitioner would do, by the targets of a traced graph."""
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8))
     graph = make_fx(model)(torch.randn(4, 8)).graph
     targets = [node.target for node in graph.nodes if node.op == "call_function" and node.target is not operator.getitem]

@@ -12,9 +12,9 @@ pytest.importorskip("expecttest")  # torch's list needs it
 op_db = pytest.importorskip("torch.testing._internal.common_methods_invocations").op_db
 
 SAMPLES = 6  # of each operator
-# Their own gradients cannot be taken this way: sparse inputs, storages of another size, complex phases.
+# Operators whose gradients cannot be computed this way: sparse inputs, storages of another size, complex phases.
 LEFT_OUT = {"sparse.sampled_addmm", "sparse.mm", "as_strided", "to_sparse", "linalg.eig", "empty_strided"}
-# What has no direction: gradients of few numbers, of a basis that is chosen by chance, and of masks that leave one key.
+# Gradients without a direction: of few numbers, of a randomly chosen basis, and with masks that leave one key.
 TOO_FEW_ELEMENTS = 16
 WITHOUT_DIRECTION = {"pca_lowrank", "svd_lowrank", "nn.functional.scaled_dot_product_attention"}
 
@@ -27,8 +27,8 @@ def seed(value):
 
 
 def gradients(op, sample, session=None):
-    """Of a random weighting of the outputs; None if there is nothing to differentiate. Inputs are no leaves, so that
-    they are taken for the activations that they stand for."""
+    """Returns the gradients of a random weighting of the outputs, or None if there is nothing to differentiate. Inputs
+    are no leaves, so that they count as activations."""
     leaves = []
 
     def as_activation(value):
@@ -54,7 +54,7 @@ def gradients(op, sample, session=None):
 
 
 def pairs(op, preset):
-    """(torch's gradient, ours, the session) for every sample whose gradient is the same when torch takes it twice."""
+    """Yields torch's gradient, ours, and the session, for every sample whose gradient torch reproduces."""
     samples = op.sample_inputs_func(op, "cpu", torch.float32, True)  # without the bookkeeping of op.sample_inputs()
     for sample in itertools.islice(samples, SAMPLES):
         expected = gradients(op, sample)

@@ -29,7 +29,7 @@ class Transposed(nn.Module):
 
 
 class Stacked(nn.Module):
-    """One parameter cut into several weights, as packed projections are."""
+    """One parameter cut into several weights, like packed projections."""
 
     def __init__(self):
         super().__init__()
@@ -74,9 +74,9 @@ MODELS = {
     "convolution": lambda: nn.Sequential(nn.Unflatten(1, (16, 2, 2)), nn.Conv2d(16, 80, 1), nn.Flatten()),
     "bilinear": lambda: nn.Sequential(linear(), nn.GELU(), nn.Linear(80, 80), nn.RReLU()),
 }
-# A matrix exponential of a weight is no weight any more.
+# A matrix exponential of a weight does not count as a weight.
 COMPUTED = {"orthogonal"}
-# A leaf times a constant may as well be an input that was scaled: without the model nobody can tell.
+# Without the model, a leaf times a constant may as well be a scaled input.
 NEED_THE_MODEL = {"LoRA", "spectral_norm", "old spectral_norm"}
 
 
@@ -159,7 +159,7 @@ def test_an_input_times_a_parameter_is_an_activation():
 
 
 def test_a_frozen_model_saves_nothing_for_its_weights():
-    """Grad mode and requires_grad decide, not model.train(): what autograd does not save is not seen."""
+    """Grad mode and requires_grad decide, not model.train(): a session sees only what autograd saves."""
     model = nn.Sequential(linear(), nn.Linear(80, 80)).requires_grad_(False)
     session = actzip.Session(model, min_elems=0)
     with session:

@@ -1,4 +1,4 @@
-"""What `dual` makes of a tensor: parts that are what format.md says, and the sites of a model."""
+"""The parts that `dual` makes of a tensor, as format.md specifies them, and the sites of a model."""
 
 import actzip
 import pytest
@@ -11,7 +11,7 @@ ROUNDING = 2.0**-8
 
 
 def sloping(*shape):
-    """Maps with much in both parts."""
+    """Makes maps with much energy in both parts."""
     torch.manual_seed(0)
     return torch.randn(shape) + torch.linspace(-3, 3, shape[-1])
 
@@ -21,7 +21,7 @@ def energy(tensor):
 
 
 def block_averages(x, block):
-    """By torch's own pooling, in f64: at the far edges of what there is."""
+    """Block averages by torch's own pooling, in f64. Incomplete blocks at the far edges average what they have."""
     averages = nn.functional.avg_pool2d(x.double(), block, ceil_mode=True, count_include_pad=False)
     return averages.repeat_interleave(block, -2).repeat_interleave(block, -1)[..., :x.shape[-2], :x.shape[-1]]
 

@@ -17,7 +17,7 @@ def sites(function, *inputs, **options):
 
 
 def image(*shape):
-    """No leaf, so that it is taken for the activation that it is."""
+    """Makes a tensor that is no leaf, so that it counts as an activation."""
     return (torch.randn(*shape, requires_grad=True) * torch.randn(*shape)).relu() - 0.25
 
 
@@ -30,7 +30,7 @@ def unfused_attention(q, k, v, dropout=0.0, transposed=False):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_unfused_attention(dropout, transposed, autocast):
-    """Of the second product's operands only v goes to 3 bits: the other is a softmax's result."""
+    """Of the second product's operands, only v gets 3 bits; the other is a softmax's result."""
     q, k, v = (image(4, 64, 32) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         found = sites(unfused_attention, q, k, v, dropout, transposed)
@@ -51,7 +51,7 @@ def test_pointwise_operators_after_the_model_are_a_loss():
     found = {site.site: site for site in session.report().sites}
     assert found["1: gelu.self"].codec == "rotated:3"
     assert found["pow.self"].codec == "cast:bf16" and "loss" in found["pow.self"].reason
-    assert sites(lambda x: (x - 1).pow(2), image(64, 64))["pow.self"].codec.startswith("affine:4")  # no model, nothing to go by
+    assert sites(lambda x: (x - 1).pow(2), image(64, 64))["pow.self"].codec.startswith("affine:4")  # no model, so no loss known
 
 
 def charbonnier(y, target):
@@ -65,7 +65,7 @@ def by_products(y, target):
 
 @pytest.mark.parametrize("loss", [charbonnier, by_products])
 def test_what_is_divided_by_its_own_size_keeps_its_small_values(loss):
-    """Most differences are a hundredth of the largest of their group: rounded beside that, they would be lost."""
+    """Most differences are a thousandth of the largest in their group, and coarse rounding would lose them."""
     model, x = nn.Linear(64, 64), image(64, 64)
     with torch.no_grad():
         target = model(x) + torch.randn(64, 64) * torch.where(torch.rand(64, 64) < 0.05, 1.0, 1e-3)
@@ -80,7 +80,7 @@ def test_what_is_divided_by_its_own_size_keeps_its_small_values(loss):
 
 
 def test_operators_of_an_attached_model_are_no_loss():
-    """Attached, a session begins inside of the model's forward: what that does after its modules belongs to it."""
+    """An attached session begins inside the model's forward, so operators after its modules belong to the model."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -118,7 +118,7 @@ def test_a_loss_inside_of_forward_is_found_in_the_second_step():
 
 
 def test_rules_by_module_hold_where_a_step_leaves_its_sequence():
-    """Ten equal steps would be followed without their modules; the next one is another."""
+    """Otherwise ten equal steps would be followed without their modules. The next step is different."""
     model = nn.ModuleDict({"a": nn.Sequential(nn.Linear(64, 64), nn.GELU()), "b": nn.GELU()})
     session = actzip.Session(model, rules={"b: *": "none"})
     for step in range(11):
@@ -130,7 +130,7 @@ def test_rules_by_module_hold_where_a_step_leaves_its_sequence():
 
 @pytest.mark.parametrize("masked", [0.0, -1e9, -torch.inf])
 def test_logarithms_of_probabilities(masked):
-    """8 bits, and masked logits do not spoil their neighbours. Sure predictions, so that gradients are differences."""
+    """8 bits suffice, and masked logits do not spoil neighbours. Predictions are sure: gradients are differences."""
     targets = torch.randint(512, (1024,))
     logits = torch.randn(1024, 1024) + 12 * F.one_hot(targets, 1024)
     logits[:, 512:] = masked
@@ -145,7 +145,7 @@ def test_logarithms_of_probabilities(masked):
 
 
 def test_what_serves_a_parameters_gradient_alone_takes_two_bits():
-    """A norm's weight sums over all rows; a gate does not, nor does what other gradients pass through."""
+    """The gradient of a norm's weight sums over all rows. A gate's does not, and its factors serve other gradients."""
     class Scale(nn.Module):
         def __init__(self):
             super().__init__()
@@ -165,7 +165,7 @@ def test_what_serves_a_parameters_gradient_alone_takes_two_bits():
 
 @pytest.mark.parametrize("options", [{"preset": "affine:2"}, {"rules": {"*": "rotated:4"}}])
 def test_masks_of_attention_stay_whatever_is_asked_for(options):
-    """Kernels rely on their padding."""
+    """Kernels rely on the padding of masks."""
     q, mask = image(2, 4, 32, 32), torch.randn(2, 4, 32, 32)
     found = sites(lambda q: F.scaled_dot_product_attention(q, q * 2, q * 3, attn_mask=mask), q, **options)
     assert [site.codec for name, site in found.items() if name.endswith(".attn_mask")] == ["as is"]
@@ -173,7 +173,7 @@ def test_masks_of_attention_stay_whatever_is_asked_for(options):
 
 
 def test_a_factor_that_is_broadcast_stays_as_it_is():
-    """Rotary positions: one small table meets every head of every sample, and so would its error."""
+    """Rotary positions: one small table is used for every head of every sample, and so would its error be."""
     table, heads = torch.randn(1, 1, 64, 32), image(8, 8, 64, 32)
     found = sites(lambda x: x * table, heads)
     assert found["mul.other"].codec == "as is" and "small beside" in found["mul.other"].reason
@@ -196,7 +196,7 @@ def test_relu_learns_that_a_layer_follows():
 
 
 def test_relu_is_exact_though_it_shares_two_bits():
-    """The mask is read from the plane: a decoded value may be negative where the gradient passes."""
+    """The ReLU reads the mask plane, because a decoded value may be negative where the gradient passes."""
     x = image(64, 64)
     weight = torch.randn(64, 64)
     (expected,) = torch.autograd.grad((F.relu(x) @ weight).sum(), x, retain_graph=True)
@@ -238,7 +238,7 @@ def test_small_rows_do_not_get_the_noise_of_large_ones(width):
 
 
 def test_groups_that_restart_at_rows_cost_little():
-    """Rows of 260 are padded to 384, which is the most that it may cost; short ones are not padded."""
+    """Rows of 260 are padded to 384, which is nearly the worst case; short rows are not padded."""
     def kept(width):
         return sites(nn.LayerNorm(width), image(256, width))["native_layer_norm.input"].bytes_after / (256 * width)
 

@@ -1,4 +1,4 @@
-"""What real modules get from each row of the policy table. A use that no case here reaches is a failure."""
+"""What real modules get from each row of the policy table. A use that no case reaches is a failure."""
 
 import actzip
 import pytest
@@ -12,7 +12,7 @@ TABLE = dict(_C.policy_rows())  # reasons by use
 
 
 def activation(*shape):
-    """No leaf, so that it is taken for the activation that it is; between 0.1 and 0.9."""
+    """Makes a tensor between 0.1 and 0.9 that is no leaf, so that it counts as an activation."""
     return torch.rand(*shape, requires_grad=True) * 0.8 + 0.1
 
 
@@ -36,7 +36,7 @@ class Cube(torch.autograd.Function):
 
 
 class Logits(Cube):
-    """By its registration alone."""
+    """Only its registration distinguishes it from Cube."""
 
 
 actzip.register(Logits, argument0="attention_operand")
@@ -174,7 +174,7 @@ def test_case(function, shape, site, codec):
 
 
 def test_every_use_has_a_case():
-    """Behind the cases, which it asks what they met."""
+    """Must run after the cases, which record the uses that they have met."""
     if len(USES_MET) < 2:
         pytest.skip("the cases did not run")
     assert set(TABLE) == USES_MET

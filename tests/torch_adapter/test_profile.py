@@ -9,7 +9,7 @@ from models import CNN, Llama, gradients, make
 
 
 def ranges(profile, what):
-    """Once in each profile: torch's own list names a range of the CPU once."""
+    """Counts a profile's ranges by site. `what` is "encode" or "decode"."""
     return Counter(e.name.removeprefix(f"actzip {what} ") for e in profile.events() if e.name.startswith(f"actzip {what} "))
 
 

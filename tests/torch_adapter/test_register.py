@@ -1,4 +1,4 @@
-"""Functions and operators of other authors: kept as they are, unless somebody tells what they save for."""
+"""Third-party functions and operators: kept as they are, unless the program registers what they save."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ def activation(*shape):
 
 
 def function(name, module=__name__):
-    """A product, as an autograd function of that name."""
+    """Makes an autograd function of that name, which multiplies."""
     def forward(ctx, x, factor):
         ctx.save_for_backward(x, factor)
         return x * factor
@@ -121,7 +121,7 @@ def test_a_function_of_the_same_name_in_another_module_is_another():
 
 
 def test_a_function_whose_name_nobody_knows_is_not_registered_either():
-    """Whoever calls torch's own apply() passes the frame by that tells the class."""
+    """A direct call of torch's own apply() bypasses the frame that shows the class."""
     scale = function("PassedBy")
     actzip.register(scale, argument0="factor")
     found = codecs(lambda x, y: super(torch.autograd.Function, scale).apply(x, y))
@@ -176,7 +176,7 @@ STRIDED = []
 
 
 def strided(saved):
-    """A function that saves what `saved` makes of its input, and says which strides it got back."""
+    """Makes a function that saves `saved(input)`, and records the values and strides that its backward gets."""
     class Strided(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):

@@ -1,4 +1,4 @@
-"""Bits by sample: what the gradient gains, what is remembered of samples, and how their indices come."""
+"""Bits by sample: what the gradient gains, what is remembered of samples, and how a session gets their indices."""
 
 import actzip
 import pytest
@@ -25,7 +25,7 @@ class Net(nn.Module):
 
 
 def batch(spread=1.0):
-    """Samples whose sizes differ by `spread`, every fourth a large one."""
+    """Makes samples of which every fourth is `spread` times as large."""
     torch.manual_seed(1)
     scale = torch.where(torch.arange(N) % 4 == 0, spread, 1.0)
     return torch.randn(N, 3, 16, 16) * scale[:, None, None, None], torch.randint(4, (N,))
@@ -48,7 +48,7 @@ def closure_of(model, session, data, loss=F.cross_entropy, indices=None):
 
 
 def variance(model, data, adapt, memory_format=torch.contiguous_format, loss=F.cross_entropy, **options):
-    """Of the gradient, measured, and the bytes kept."""
+    """Returns the measured variance of the gradient, and the report."""
     model = model.to(memory_format=memory_format)
     data = (data[0].to(memory_format=memory_format), data[1])
     session = actzip.Session(model, bits=2, adapt=adapt, **options)
@@ -77,7 +77,7 @@ def test_samples_that_differ_leave_less_variance_at_the_same_bytes(net, memory_f
 
 
 def weighted_loss(logits, target):
-    """A few samples make the gradient, as hard ones do late in training."""
+    """A few samples dominate the gradient, as hard ones do late in training."""
     weight = torch.where(torch.arange(N) % 4 == 1, 1.0, 0.02)
     return (F.cross_entropy(logits, target, reduction="none") * weight).mean()
 
@@ -124,7 +124,7 @@ def test_the_running_mean_is_half_old_and_half_new():
     for scale in (1.0, 3.0):
         session.samples(torch.arange(N))
         with session:
-            inner = first(x)  # the one tensor with samples large enough whose gradient is asked for
+            inner = first(x)  # the only tensor with large enough samples that gets a gradient
             outer = second(inner)
         inner.register_hook(lambda g: squares.append(g.flatten(1).square().sum(1)))
         (outer.square().mean((1, 2, 3)) * torch.linspace(1, scale, N)).sum().backward()

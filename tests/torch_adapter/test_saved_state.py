@@ -1,4 +1,4 @@
-"""What a session has learned goes into a checkpoint, and a session that gets it goes on bit for bit."""
+"""A session's state in a checkpoint: a session that loads what another has learned continues bit for bit."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ import actzip
 
 
 class WithLoss(nn.Module):
-    """Its loss is inside of forward, which a session learns in its first step."""
+    """Computes its loss in forward, which a session learns in its first step."""
 
     def __init__(self):
         super().__init__()

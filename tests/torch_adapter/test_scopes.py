@@ -1,4 +1,4 @@
-"""Scopes: nested, left by exceptions, beside other hooks, on several threads, in forked processes, gone early."""
+"""Scopes: nested, left by exceptions, beside other hooks, on threads, in forked processes, freed early."""
 
 import contextlib
 import gc
@@ -215,7 +215,7 @@ def test_a_scope_does_not_reach_other_threads():
 
 
 def collate(rows):
-    """In a worker: a step of its own, of which the gradient is handed out."""
+    """Runs a step in a worker, and returns its inputs and their gradient."""
     x = torch.stack([row for (row,) in rows]).requires_grad_()
     with actzip.Session(bits=4, min_elems=0):
         y = F.gelu(x * 2).sum()
@@ -225,7 +225,7 @@ def collate(rows):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_data_loader_workers(workers):
-    """Forked while a scope is open and after sessions have run."""
+    """Workers are forked while a scope is open and after sessions have run."""
     if workers and torch.cuda.is_initialized():
         pytest.skip("torch itself refuses backward in a process forked after a backward on a GPU")
     model, batch = make(MLP)

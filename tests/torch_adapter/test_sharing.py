@@ -1,4 +1,4 @@
-"""What is shared holds the same values: casts of one source, and memory that several operators save."""
+"""Saves share memory only if it holds the same values: casts of one source, and memory that several operators save."""
 
 import actzip
 import pytest
@@ -10,7 +10,7 @@ SIZE = 64
 
 
 def gradients(build, session=None):
-    """Of what `build` makes of leaves that it is given."""
+    """Returns the gradients of what `build` computes from a leaf and weights."""
     torch.manual_seed(2)
     leaf = torch.randn(SIZE, SIZE, requires_grad=True)
     weights = [torch.randn(SIZE, SIZE, requires_grad=True) for _ in range(3)]
@@ -24,7 +24,7 @@ def gradients(build, session=None):
 
 
 def worst(build, **options):
-    """The greatest relative error of any gradient."""
+    """Returns the largest relative error of any gradient."""
     plain, kept = gradients(build), gradients(build, actzip.Session(**options))
     pairs = [(a, b) for a, b in zip(plain, kept) if a is not None]
     return max(((a - b).norm() / a.norm()).item() for a, b in pairs)
@@ -36,7 +36,7 @@ def products(sources, weights):
 
 
 def edited_by(edit):
-    """Two casts of one tensor, which is edited between them."""
+    """Makes a computation that casts one tensor twice, and edits it in between."""
 
     def build(leaf, weights):
         x = leaf * 1.0
@@ -60,7 +60,7 @@ def by_out(x):
 
 
 class Writer(torch.autograd.Function):
-    """Writes into memory that it does not name, as kernels of other libraries may."""
+    """Writes to memory without declaring it, as kernels of other libraries may do."""
 
     @staticmethod
     def forward(ctx, anything, hidden):
@@ -104,7 +104,7 @@ def test_a_cast_that_is_edited_itself():
 
 
 def test_nodes_with_many_outputs():
-    """Outputs of one node must not be taken for those of the node that lies behind it in memory."""
+    """Outputs of one node must not be taken for those of the node next to it in memory."""
 
     def build(leaf, weights):
         parts = [(leaf * (i + 1)).repeat(16, 1).unbind() for i in range(12)]
@@ -166,7 +166,7 @@ def test_casts_are_shared_by_converted_layers_in_a_scope():
 @pytest.mark.parametrize("scope", [True, False])
 @pytest.mark.parametrize("edit", ["no_grad", "data", "set"])
 def test_converted_layers_see_edits(edit, scope):
-    """Between two layers under autocast, each of which casts the same tensor."""
+    """The edit happens between two layers under autocast, each of which casts the same tensor."""
     layers = nn.ModuleList(nn.Linear(SIZE, SIZE, bias=False) for _ in range(2))
 
     def gradients_of(session):
@@ -192,7 +192,7 @@ def test_converted_layers_see_edits(edit, scope):
 
 @pytest.mark.parametrize("edit", ["data", "set", "no_grad"])
 def test_what_is_derived_from_a_norm_sees_edits(edit):
-    """A layer behind a norm derives its input from what the norm keeps, unless that is no longer what it gets."""
+    """A layer behind a norm derives its input from what the norm keeps, unless that input was edited."""
     model = nn.Sequential(nn.LayerNorm(SIZE), nn.Linear(SIZE, SIZE, bias=False))
 
     def gradient(session):
@@ -220,7 +220,7 @@ def test_what_is_derived_from_a_norm_sees_edits(edit):
 
 
 def test_memory_of_an_earlier_step_is_not_taken_for_that_of_this_one():
-    """Between steps nobody watches what writes into memory."""
+    """Between steps, a session does not watch what writes into memory."""
     a, b = nn.Linear(SIZE, SIZE, bias=False), nn.Linear(SIZE, SIZE, bias=False)
     x = torch.randn(SIZE, SIZE)
     session = actzip.Session(preset="affine:8", min_elems=0)

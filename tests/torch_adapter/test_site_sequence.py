@@ -1,4 +1,4 @@
-"""Sites keep their names and never get each other's, whether modules are watched or the sequence of saves is followed."""
+"""Sites keep their own names, whether modules are watched or the sequence of saves is followed."""
 
 import threading
 
@@ -12,7 +12,7 @@ LEARNED = 4  # steps after which an unchanging model is followed
 
 
 class Layers(nn.Module):
-    """Linear layers of one size, run in an order that a test may change."""
+    """Linear layers of one size, run in an order that a test can change."""
 
     def __init__(self, count=3):
         super().__init__()
@@ -28,7 +28,7 @@ class Layers(nn.Module):
 
 
 def step(session, model):
-    """The sites of one step."""
+    """Runs a step and returns its sites."""
     with session:
         loss = model(torch.randn(32, 64)).tanh().sum()
     loss.backward()
@@ -53,7 +53,7 @@ def test_modules_are_watched_until_steps_repeat():
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_another_order_gets_no_other_sites_name(autocast):
-    """Layers of one size differ by their weights; with autocast by what these were cast from."""
+    """Layers of one size are distinguished by their weights, with autocast by the sources of their casts."""
     model = Layers()
     session = actzip.Session(model)
 
@@ -72,7 +72,7 @@ def test_another_order_gets_no_other_sites_name(autocast):
 
 
 def test_what_comes_after_the_sequence_is_no_known_site():
-    """The step leaves the sequence after a site without module; the next of its kind is another one."""
+    """A step leaves the sequence after a site without module; the next save of its kind is a site of its own."""
     model = Layers(1)
     session = actzip.Session(model)
 

@@ -1,4 +1,4 @@
-"""Tensors of every kind that autograd may save: strides, ranks, types, no elements, values that are no numbers."""
+"""Tensors of every kind that autograd may save: strides, ranks, types, no elements, values that are not finite."""
 
 import actzip
 import pytest
@@ -26,7 +26,7 @@ VIEWS = {
 
 
 def run(view, dtype, session=None):
-    """The gradient through a view whose values three operators save, and what unpacking gave."""
+    """Returns the gradient through a view whose values several operators save, and one unpacked tensor."""
     torch.manual_seed(0)
     x = (torch.randn(64, 64, requires_grad=True, dtype=torch.float64)).to(dtype)
     x.retain_grad()
@@ -113,7 +113,7 @@ def test_subclasses_pass():
 
 
 def jagged_gradients(session=None):
-    """Of a model whose input is nested: rows of different lengths, in a subclass that dispatches to Python."""
+    """Returns the gradients of a model with a nested input, a subclass that dispatches to Python, of uneven rows."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128),
                                 torch.nn.Linear(128, 64))
@@ -199,7 +199,7 @@ def test_empty(shape, preset):
                                       lambda x: F.linear(x, torch.eye(64, requires_grad=True))])
 @pytest.mark.parametrize("preset", ["default", "affine:4", "rotated:2"])
 def test_what_is_no_number_stays_visible(value, function, preset):
-    """Where torch's gradient is not finite, ours is not: a scaler of gradients still sees the overflow."""
+    """Where torch's gradient is not finite, ours is not either, so that a gradient scaler still sees the overflow."""
 
     def gradient(session):
         torch.manual_seed(0)
@@ -217,7 +217,7 @@ def test_what_is_no_number_stays_visible(value, function, preset):
 
 @pytest.mark.parametrize("preset", ["default", "exact", "affine:4"])
 def test_the_number_of_threads_changes_nothing(preset):
-    """Groups are shared out among torch's threads; the seeds hang on the groups."""
+    """torch's threads share the groups of a tensor, but the random numbers depend only on the group."""
     x = torch.randn(512, 1024, requires_grad=True)
     threads, results = torch.get_num_threads(), []
     try:

@@ -15,7 +15,7 @@ STRESS = pathlib.Path(__file__).with_name("thread_stress.py")
 
 
 def test_forward_and_backward_threads_share_a_model():
-    """In a process of its own, which may crash."""
+    """Runs in a process of its own, because it may crash."""
     done = subprocess.run([sys.executable, str(STRESS), "8", "8"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -38,7 +38,7 @@ def run_on_threads(*actions):
 
 
 def test_module_hooks_of_one_thread_pass_over_the_modules_of_others():
-    """A scope watches modules, which another thread runs, in a scope of its own that knows no model."""
+    """One thread's scope watches modules. Another thread runs them in a scope that knows no model."""
     model, batch = make(MLP)
     inside, go_on = threading.Event(), threading.Event()
     other = actzip.Session()
@@ -73,7 +73,7 @@ def test_module_hooks_of_one_thread_pass_over_the_modules_of_others():
 
 
 def test_a_scope_left_inside_of_a_module_leaves_no_path():
-    """An outer session goes on where an inner one, which knew the modules, was left and died."""
+    """An inner session that knows the modules is left and freed inside a module, and the outer one continues."""
     outer = actzip.Session()
 
     class Leaves(nn.Module):

@@ -1,4 +1,4 @@
-"""torch.func, vmap, forward mode, inference mode, autocast: each works or says why not."""
+"""torch.func, vmap, forward mode, inference mode, autocast: each works, or an error says why not."""
 
 import actzip
 import pytest
@@ -59,7 +59,7 @@ def test_works(name, preset):
 
 @pytest.mark.parametrize("adapt", ["", "layer"])
 def test_a_batched_backward_in_each_step(adapt):
-    """The guard, and what observes a step, must not keep norms that stand for many."""
+    """The guard and the observation of steps must not keep batched norms, each of which stands for several."""
     model, batch = make(CNN)
     parameters = list(model.parameters())
     directions = torch.randn(3, 8, 10)

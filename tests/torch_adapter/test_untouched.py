@@ -1,4 +1,4 @@
-"""What a session leaves as it found it: parameters, classes, hooks, random numbers, results of forward."""
+"""What a session leaves unchanged: parameters, classes, hooks, random numbers, results of forward."""
 
 import copy
 import io
@@ -95,7 +95,7 @@ def test_the_same_seed_gives_the_same_training(preset):
 
 
 def test_resume_from_a_checkpoint():
-    """Two runs that resume from one file go the same way, and with `exact` the way of the run that never stopped."""
+    """Two runs that resume from one file are equal, and with `exact` equal to the run that never stopped."""
     ends = {}
     for preset in ("exact", "default"):
         model, batch, optimizer, session = fresh(preset, 5)
@@ -133,7 +133,7 @@ def in_a_process(code):
 
 
 def test_importing_changes_nothing_in_torch():
-    """The engine and the dispatcher hear of actzip when the first session is made."""
+    """actzip registers with torch's engine and dispatcher when the first session is made."""
     done = in_a_process("""
         import actzip, torch
         kernels = lambda: torch._C._dispatch_has_kernel_for_dispatch_key("aten::threshold_backward", "PrivateUse3")

@@ -1,4 +1,4 @@
-"""What verify() says about gradients, by parameter and by site, and that it leaves no trace."""
+"""What verify() reports about gradients, by parameter and by site, and that it changes nothing."""
 
 import random
 
@@ -24,7 +24,7 @@ def test_by_parameter_and_by_site(model_class, draws):
 def test_a_site_is_blamed_for_what_it_alone_does():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)), torch.randn(256, 64)
-    # a copy, since an input that somebody holds is kept as it is
+    # a copy, because an input that its caller holds is kept as it is
     result = actzip.verify(model, lambda: model(x.clone()).square().mean())
     assert [row.name for row in result.sites][:3] == ["0: addmm.mat1", "1: gelu.self", "2: addmm.mat1"]
     session = actzip.Session(model, only="2: addmm.mat1")

@@ -1,4 +1,4 @@
-"""Threads that share a model and sessions: some run forward, some run backward on what those made.
+"""Threads share a model and sessions: some run forward, others run backward on the graphs that these make.
 
     python thread_stress.py SECONDS [THREADS]
 
@@ -21,7 +21,7 @@ SESSIONS = ({"preset": "exact", "min_elems": 0}, {}, {"preset": "affine:8", "min
 
 
 class Network(nn.Module):
-    """Casts, masks, indices, shared memory and several modules, in a millisecond."""
+    """Casts, masks, indices, shared memory and several modules. A step takes a millisecond."""
 
     def __init__(self):
         super().__init__()
@@ -57,11 +57,11 @@ class Stress:
         draw = random.Random(number)
         while not self.is_over.is_set():
             kind, batch = draw.randrange(len(SESSIONS)), draw.randrange(len(self.batches))
-            is_own = draw.random() < 0.5  # and dies before backward
+            is_own = draw.random() < 0.5  # freed before backward
             session = actzip.Session(self.model, **SESSIONS[kind]) if is_own else self.shared[kind]
             with session:
                 if draw.random() < 0.3:
-                    with actzip.Session(self.model):  # a scope inside a scope, which serves nobody
+                    with actzip.Session(self.model):  # a scope inside a scope, in which nothing is saved
                         pass
                 loss = self.model(self.batches[batch])
             self.put((kind, batch, loss))

@@ -1,5 +1,5 @@
-// Threads that share a model and sessions: some run forward, others run backward on what those made. For
-// ACTZIP_STRESS_SECONDS (3), best under ThreadSanitizer: `make test-sanitize`.
+// Threads share a model and sessions: some run forward, others run backward on the graphs that these make. Runs for
+// ACTZIP_STRESS_SECONDS (3 by default), best under ThreadSanitizer: `make test-sanitize`.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -83,7 +83,7 @@ class Stress {
     std::mt19937 random(number);
     while (!is_over_) {
       const std::size_t kind = random() % shared_.size();
-      const bool is_own = random() % 2 == 0;  // which dies before backward
+      const bool is_own = random() % 2 == 0;  // freed before backward
       auto own = is_own ? std::make_unique<Session>(kinds()[kind]) : nullptr;
       Session& session = is_own ? *own : *shared_[kind];
       at::Tensor loss;
@@ -116,7 +116,7 @@ class Stress {
   void put(Graph graph) {
     const std::lock_guard lock(mutex_);
     graphs_.push_back(std::move(graph));
-    if (graphs_.size() > 2 * kForwardThreads) graphs_.pop_front();  // nobody runs its backward
+    if (graphs_.size() > 2 * kForwardThreads) graphs_.pop_front();  // its backward never runs
   }
 
   Graph take() {
@@ -136,7 +136,8 @@ class Stress {
   std::deque<Graph> graphs_;
 };
 
-/// Graphs of all threads share the node that gathers a parameter's gradient: hooks would be added while others run it.
+/// Graphs of all threads share the node that accumulates a parameter's gradient. A guard that adds hooks to it would do
+/// so while other threads run it.
 TEST(TorchThreads, GuardsLeaveTheNodesOfParametersAlone) {
   Network network;
   std::vector<decltype(::torch::autograd::impl::grad_accumulator({}))> nodes;

@@ -1,4 +1,4 @@
-// LibTorch programs: modules of actzip beside torch's own, without Python.
+// actzip's modules in LibTorch programs, compared with torch's own, without Python.
 #include "actzip/torch_nn.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 namespace nn = actzip::torch::nn;
 namespace plain = torch::nn;
 
-/// Gradients of a weighted sum of the result.
+/// Returns the gradients of a weighted sum of the result.
 std::vector<torch::Tensor> gradients(plain::Module& module, const torch::Tensor& result, const torch::Tensor& input) {
   std::vector<torch::Tensor> wanted;
   if (input.requires_grad()) wanted.push_back(input);
@@ -21,7 +21,8 @@ std::vector<torch::Tensor> gradients(plain::Module& module, const torch::Tensor&
   return torch::autograd::grad({result}, wanted, {weights});
 }
 
-/// With the same weights, both give the same, bit for bit, if nothing is lost; and ours has a node of its own.
+/// With the same weights and the preset `exact`, both modules must give the same results and gradients bit for bit, and
+/// ours must have its own node.
 template <class Ours, class Theirs>
 void expect_same(Ours ours, Theirs theirs, const torch::Tensor& input) {
   const torch::NoGradGuard no_graph;

@@ -12,7 +12,7 @@ from trainer import GRAPH, losses, metrics, run, trained
 LIBRARY = os.environ.get("ACTZIP_FAILING_FILES", "")
 OPTIONS = [*GRAPH, "--data", "rings:100", "--hidden", 8, "--epochs", 3, "--log-every", 1]
 HOW = ["error", "full", "short", "kill", "torn"]
-EVERY = os.environ.get("ACTZIP_EVERY_FAULT") == "1"  # each way at each operation: by hand, it takes some minutes
+EVERY = os.environ.get("ACTZIP_EVERY_FAULT") == "1"  # each way at each operation takes minutes: by hand only
 
 pytestmark = pytest.mark.skipif(not LIBRARY, reason="ACTZIP_FAILING_FILES names no library")
 
@@ -23,7 +23,7 @@ def failing(folder, log, at=0, how=""):
 
 
 def operations(folder, log, *more):
-    """What a run does to its files when nothing fails."""
+    """Returns what a run does to its files when nothing fails."""
     status, _, errors = run(*OPTIONS, "--output", folder, *more, env=failing(folder, log))
     assert status == 0, errors
     return [line.split(maxsplit=1)[1] for line in log.read_text().splitlines()]
@@ -41,7 +41,7 @@ def assert_same_end(folder, whole):
 
 
 def assert_whole(folder):
-    """Whatever is there is whole."""
+    """Checks that the files that exist are complete."""
     for path in folder.glob("*.pt"):
         for name, tensor in torch.load(path, weights_only=True).items():
             assert not tensor.is_floating_point() or torch.isfinite(tensor).all(), f"{path}: {name}"
@@ -57,7 +57,7 @@ def steps_of(folder):
 
 
 def check_fault(folder, whole, stopped_at, at, how, operation):
-    """One run with one fault, and the run that goes on from what it left."""
+    """Makes a run with one fault, and another that continues from what it left."""
     if stopped_at:
         trained(*OPTIONS, "--output", folder, "--stop-after", stopped_at)
     else:
@@ -86,7 +86,7 @@ def test_any_operation_may_fail(stopped_at, tmp_path):
     else:
         whole.mkdir()
     done = operations(whole, tmp_path / "operations", *(["--resume"] if stopped_at else []))
-    # The log sees what there is to fail: checkpoints, lines, report, weights, each opened, written, flushed and moved.
+    # The log shows all that may fail: checkpoints, lines, report, weights, each opened, written, flushed and moved.
     for words in ("write checkpoint.pt.partial", "flush checkpoint.pt.partial", "rename checkpoint.pt.partial",
                   "write metrics.jsonl", "flush metrics.jsonl", "rename report.json.partial",
                    "write weights.pt.partial"):

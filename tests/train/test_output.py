@@ -9,7 +9,7 @@ import pytest
 import torch
 from trainer import GRAPH, command, metrics, run, trained
 
-# So high a rate that weights overflow after some steps, between two lines of the log.
+# The rate is so high that weights overflow after some steps, between two lines of the log.
 DIVERGING = [*GRAPH, "--optimizer", "sgd", "--lr", "1e6", "--schedule", "constant", "--epochs", 40, "--log-every", 1000]
 
 
@@ -32,7 +32,7 @@ def test_weights_that_are_not_finite_never_replace_a_checkpoint(tmp_path):
     assert_finite(checkpoint(tmp_path))
     assert f"checkpoint.pt is that of step {state(tmp_path)['step']}, and finite" in errors
     assert not (tmp_path / "weights.pt").exists()
-    # On the way the weights overflow before the loss does: that step, too, leaves the checkpoint before it.
+    # The weights overflow before the loss does. A run that ends at that step must also leave the checkpoint before it.
     step = state(tmp_path)["step"] + 1
     status, _, errors = run(*DIVERGING, "--steps", step, "--log-every", 1, "--output", tmp_path / "short")
     assert status == 3 and f"is not finite after step {step}" in errors
@@ -73,7 +73,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(stopped):
 
 
 def test_a_tensor_of_any_size_is_refused_at_once(stopped):
-    """A few bytes may say that they are 2^60 numbers."""
+    """A few bytes may claim to be 2^60 numbers."""
     folder, options = stopped
     name = next(name for name in checkpoint(folder) if name.startswith("model/"))
     rewritten(folder, **{name: torch.zeros(1).expand(1 << 60)})
@@ -118,7 +118,7 @@ def test_one_run_at_a_time_for_a_folder(tmp_path):
             status, _, errors = run(*second)
             assert status == 2
             assert f"process {first.pid} on {os.uname().nodename} trains there (allowed: one run at a time" in errors
-        trained(*options, "--evaluate")  # reads alone
+        trained(*options, "--evaluate")  # only reads
     finally:
         first.send_signal(signal.SIGKILL)
         first.communicate()

@@ -10,7 +10,7 @@ STEPS = 6
 
 
 class Block(nn.Module):
-    """With torchvision's names."""
+    """A basic block with torchvision's names."""
 
     def __init__(self, before, width, stride):
         super().__init__()
@@ -28,7 +28,7 @@ class Block(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """The stem for small images: 3 x 3, no max-pool."""
+    """Has the stem for small images: 3 x 3, no max-pool."""
 
     def __init__(self):
         super().__init__()

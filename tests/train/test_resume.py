@@ -113,7 +113,7 @@ def test_an_interrupted_run_leaves_a_checkpoint_to_go_on_from(number, tmp_path):
 
 
 def test_a_kill_at_any_moment_leaves_a_checkpoint(tmp_path):
-    """Checkpoints of 16 MiB after each step: most moments are within the writing of one."""
+    """Writes checkpoints of 16 MiB after each step, so that most kills happen while one is written."""
     options = [*GRAPH, "--hidden", 1024, "--layers", 3, "--epochs", 100000, "--evaluate-every", 100000,
                "--checkpoint-every", 1, "--output", tmp_path]
     rng, last, resume = random.Random(0), 0, []

@@ -56,7 +56,7 @@ def test_the_best_epoch_of_a_graph_is_chosen_on_validation_nodes(tmp_path):
     summary = metrics(tmp_path / "metrics.jsonl", "summary")[0]
     assert summary["best"] == epochs[best]["accuracy"] and "(chosen on validation)" in output
     assert len(epochs) == best + 1 + 10 < 300
-    # Or the test could not tell which nodes were looked at.
+    # Otherwise the test could not tell which nodes were used.
     assert chosen_by != [epoch["accuracy"] for epoch in epochs]
 
 
@@ -189,7 +189,7 @@ def test_help_and_list():
 
 
 def test_progress_from_the_first_step_on():
-    """A line is logged every 50 steps; nobody waits that long to see that something happens."""
+    """Progress is shown before the first line of the log, which comes after 1,000 steps here."""
     status, _, errors = run(*GRAPH, "--epochs", 3, "--log-every", 1000)
     assert status == 0, errors
     assert any("step 1/3" in line and "loss" not in line for line in errors.splitlines()), errors

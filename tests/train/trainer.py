@@ -31,7 +31,7 @@ def run(*options, **how):
 
 
 def trained(*options):
-    """A run that must not fail; gives what it printed."""
+    """Runs the trainer, which must succeed, and returns its output."""
     status, output, errors = run(*options)
     assert status == 0, errors
     return output

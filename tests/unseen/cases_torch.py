@@ -1,4 +1,4 @@
-"""Networks and losses of plain torch and torch_geometric: what people write themselves."""
+"""Networks and losses in plain torch and torch_geometric, like those that people write themselves."""
 
 import math
 
@@ -160,7 +160,7 @@ class Volumes(nn.Module):
 
 
 class ModulatedConvolution(nn.Module):
-    """Weights that are computed: scaled by a style, and brought to length 1."""
+    """Computed weights: scaled by a style, and normalised to length 1."""
 
     def __init__(self):
         super().__init__()
@@ -221,7 +221,7 @@ class Recurrent(nn.Module):
 
 
 class UnrolledODE(nn.Module):
-    """Four steps of Runge and Kutta."""
+    """Four Runge-Kutta steps."""
 
     def __init__(self):
         super().__init__()
@@ -266,7 +266,7 @@ class Splines(nn.Module):
 
 
 class Sinkhorn(nn.Module):
-    """Optimal transport between what a network makes of two clouds, in logarithms."""
+    """Optimal transport from a network's results to another cloud, in logarithms."""
 
     def __init__(self):
         super().__init__()
@@ -328,7 +328,7 @@ class ResidualImages(nn.Module):
 
 
 def network(model_class, *inputs, **options):
-    """Inputs are shapes of normal numbers, or functions."""
+    """Makes a case. Inputs are shapes of normal random numbers, or functions that make tensors."""
     def make():
         model = model_class(**options)
         tensors = [make_one() if callable(make_one) else torch.randn(make_one) for make_one in inputs]

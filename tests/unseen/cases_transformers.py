@@ -77,12 +77,12 @@ def seen(model, config, batch=images, **options):
 
 
 def stages(model, config, **options):
-    """Networks in stages have sizes by stage instead."""
+    """For networks in stages, whose sizes are given by stage."""
     return made(model, config, images, **options)
 
 
 def wav2vec2_pretraining():
-    """Its loss, cosine similarities at a low temperature, is inside of forward."""
+    """Computes its loss, cosine similarities at a low temperature, in forward."""
     transformers = pytest.importorskip("transformers")
     config = transformers.Wav2Vec2Config(
         **SMALL, conv_dim=(32, 32), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,

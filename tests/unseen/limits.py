@@ -1,16 +1,16 @@
-"""What must hold for every model, and where less is allowed, why."""
+"""The limits for all models, and the exceptions with their reasons."""
 
-#: Squared errors of 0.11 of the gradient's square: noise that a batch has many times over.
+#: A squared error of 0.11 of the gradient's square. The noise of a batch is many times larger.
 LEAST_COSINE = 0.95
-#: Of a mean over 16 draws, as a multiple of its own noise.
+#: The largest bias of a mean over 16 draws, as a multiple of that mean's own noise.
 MOST_BIAS = 1.3
 
-#: Where the gradient itself is so small that its noise is large beside it, bias has no meaning.
+#: From this cosine on, there is so little noise that a bias relative to it has no meaning.
 NO_NOISE = 0.9995
 
 _FEW_ROWS = "a linear layer's weight sums over 128 or 256 rows alone, which a batch learned by heart nearly cancels"
 _FEW_PIXELS = "8 images of 64 x 64: few pixels average the rounding of convolutions' inputs away"
-#: Models that may have less, 0.90, with the reason.
+#: Models for which a cosine of 0.90 suffices, with the reason.
 ALLOWED = {"contrastive-0.5": _FEW_ROWS, "correlation": _FEW_ROWS, "flow": _FEW_ROWS, "log-cosh": _FEW_ROWS,
            "mobilenet-v2": _FEW_PIXELS, "modulated": "its convolutions have 8 groups of 16 channels, one for each image"}
 

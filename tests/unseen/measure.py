@@ -1,4 +1,4 @@
-"""What compression does to the gradients of one model, after it has trained a little."""
+"""Measures what compression does to a model's gradients, after it has trained for a few steps."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ import torch
 
 CASES = {**cases_torch.CASES, **cases_transformers.CASES}
 TRAINING_STEPS, DRAWS = 30, 16
-#: Every site is compressed, however small: these models are.
+#: Compresses nearly every site, because these models are small.
 SMALLEST = 256
 
 
@@ -38,7 +38,7 @@ def backward(loss, session=None):
 
 
 def gradient(model, loss, session=None):
-    """Of all parameters together; the same random numbers each time."""
+    """Returns the gradient of all parameters as one vector, with the same random numbers each time."""
     model.zero_grad()
     torch.manual_seed(1)
     np.random.seed(1)  # noqa: NPY002  (what some models of transformers draw from)
@@ -56,7 +56,7 @@ def train(model, loss):
 
 @contextlib.contextmanager
 def one_thread():
-    """Several threads sum in another order each time, and torch's own gradients differ then."""
+    """With several threads, sums have a different order each time, so that torch's own gradients differ."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -72,7 +72,7 @@ def is_exact(model, loss):
 
 
 def measured(name, draws=DRAWS, seed=0, **options):
-    """`seed` is that of the model and of its data."""
+    """Trains and measures a model. `seed` is for the model and its data."""
     torch.manual_seed(seed)
     model, loss = CASES[name]()
     train(model, loss)
@@ -80,7 +80,7 @@ def measured(name, draws=DRAWS, seed=0, **options):
     session = actzip.Session(model, **{"min_numel": SMALLEST, **options})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _ in range(3):  # it learns what is shared and where the loss begins, and looks at each site
+        for _ in range(3):  # it learns what is shared and where the loss begins, and checks each site
             gradient(model, loss, session)
         drawn = [gradient(model, loss, session).double() for _ in range(draws)]
     report = session.report()

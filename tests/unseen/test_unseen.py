@@ -1,4 +1,4 @@
-"""The quickest of the models that nobody here tuned for; `make test-models` measures all of them."""
+"""The quickest of the models that actzip was not tuned for; `make test-models` measures all of them."""
 
 import pytest
 from limits import ALLOWED, wrong_with
@@ -14,7 +14,7 @@ def test_gradients_are_close_and_unbiased(name):
 
 
 def test_what_spoils_gradients_is_seen():
-    """The limits can fail: with one bit for everything, and nobody who looks."""
+    """The limits can be missed: here with one bit for everything, and without the guard."""
     assert wrong_with(measured("distances", preset="affine:1", guard=False))
 
 

@@ -12,7 +12,7 @@ NAMES = ("charbonnier", "siren", "vit-mae-384", "contrastive-0.01", "t5")
 
 
 def end_loss(name, seed, steps, compressed):
-    """The mean of the last tenth of the steps."""
+    """Returns the mean loss of the last tenth of the steps."""
     torch.manual_seed(seed)
     model, loss = CASES[name]()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)

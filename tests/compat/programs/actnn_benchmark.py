@@ -1,4 +1,4 @@
-"""In the manner of ActNN's benchmark of memory and speed: a converted model, one level a run, or two processes."""
+"""Like ActNN's benchmark of memory and speed: a converted model at one level, in one process or in two."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""In the manner of ActNN's image classification: layers by hand, per-sample gradients, checkpoints, a variance check."""
+"""Like ActNN's image classification: ActNN's layers by hand, per-sample gradients, checkpoints, a variance check."""
 
 import argparse
 import os
@@ -85,7 +85,7 @@ def collate(batch):
 
 
 class Prefetched:
-    """Moves a batch while the one before is computed with."""
+    """Moves the next batch to the device while the current one is computed."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -140,7 +140,7 @@ def validate(loader, model_and_loss):
 
 
 def get_var(model_and_loss, optimizer, loader, num_samples=3):
-    """Bias and variance that compression adds to the gradient of each layer."""
+    """Measures the bias and the variance that compression adds to each layer's gradient."""
     model_and_loss.train()
     net = model_and_loss.model
     net.set_name()

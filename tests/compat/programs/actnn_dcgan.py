@@ -1,4 +1,4 @@
-"""In the manner of the DCGAN tutorial with ActNN: two converted models that train against each other."""
+"""Like the DCGAN tutorial with ActNN: two converted models that train against each other."""
 
 import no_gpu  # noqa: F401
 import torch

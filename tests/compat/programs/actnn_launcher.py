@@ -1,4 +1,4 @@
-"""In the manner of ActNN's exp_mem_speed: starts the benchmark once for each algorithm, by the shell."""
+"""Like ActNN's exp_mem_speed: starts the benchmark once for each algorithm, through the shell."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Loaders whose workers are started in each of Python's ways; they import this program again, or are copies of it."""
+"""Data loaders with each of Python's start methods: their workers import this program again, or are forked from it."""
 
 import sys
 
@@ -9,7 +9,7 @@ import actnn
 
 
 class Counted(Images):
-    """A class of the program's own, which workers have to find."""
+    """A class of the program itself, which workers must find."""
 
     level = actnn.config.activation_compression_bits
 

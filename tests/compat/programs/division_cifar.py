@@ -1,4 +1,4 @@
-"""In the manner of DIVISION's trainer for CIFAR: its modules are imported from its folder, options set its config."""
+"""Like DIVISION's trainer for CIFAR: imports modules from DIVISION's folder and configures them by options."""
 
 import argparse
 import sys

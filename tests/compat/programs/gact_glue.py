@@ -1,4 +1,4 @@
-"""In the manner of GACT's text classification: a BERT of transformers, trained through accelerate."""
+"""Like GACT's text classification: a BERT of transformers, trained with accelerate."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""In the manner of GACT's graph benchmark: the controller's functions as hooks, and a copy of the best model."""
+"""Like GACT's graph benchmark: passes the controller's functions as hooks, and copies the best model."""
 
 import argparse
 import copy
@@ -28,7 +28,7 @@ torch.manual_seed(0)
 NODES, CLASSES = 400, 4
 y = torch.arange(NODES) % CLASSES
 ends = torch.randint(NODES, (2, 6 * NODES))
-edge_index = ends[:, y[ends[0]] == y[ends[1]]]  # neighbours are alike
+edge_index = ends[:, y[ends[0]] == y[ends[1]]]  # only edges between nodes of one class
 x = torch.randn(NODES, 16) + F.one_hot(y, 16) * 1.5
 train_mask = torch.arange(NODES) % 3 > 0
 

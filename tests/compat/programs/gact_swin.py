@@ -1,4 +1,4 @@
-"""In the manner of GACT's Swin program: started by a launcher, a controller for each epoch, a closure that steps."""
+"""Like GACT's Swin program: started by a launcher, with a controller for each epoch and a closure that steps."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ args, _ = parser.parse_known_args()
 
 
 class Scheduler:
-    """With a method of its own, as that of the Swin repository."""
+    """Has a method of its own, `step_update()`, like that of the Swin repository."""
 
     def __init__(self, optimizer, steps):
         self.optimizer, self.steps, self.calls = optimizer, steps, 0

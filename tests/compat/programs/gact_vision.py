@@ -1,4 +1,4 @@
-"""In the manner of GACT's vision benchmark: hooks for a whole training, and eight images to adapt with."""
+"""Like GACT's vision benchmark: hooks during the whole training, and a closure that adapts on eight images."""
 
 import argparse
 

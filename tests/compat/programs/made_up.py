@@ -1,4 +1,4 @@
-"""Images of four kinds, told apart by where they are bright; nothing is downloaded."""
+"""Generates images of four classes, which differ in the part that is bright."""
 
 import torch
 from torch.utils.data import Dataset

@@ -1,4 +1,4 @@
-"""What is moved to a GPU stays where it is, and two of them are counted."""
+"""Makes programs that need a GPU run on the CPU: `cuda()` moves nothing, and two devices are reported."""
 
 import time
 
@@ -22,6 +22,6 @@ def _stay(self, *_, **__):
 
 torch.Tensor.cuda = torch.nn.Module.cuda = _stay
 for name in ("synchronize", "empty_cache", "set_device"):
-    setattr(torch.cuda, name, lambda *_: None)  # each its own: torch's compiler tells functions apart
+    setattr(torch.cuda, name, lambda *_: None)  # a function for each name: torch's compiler distinguishes them
 torch.cuda.device_count = lambda: 2
 torch.cuda.Event = Event

@@ -1,4 +1,4 @@
-"""A program of the shape of the port's image classification: knows nothing of actzip."""
+"""A program like ActNN-PaddlePaddle's image classification. It knows nothing of actzip."""
 
 import argparse
 
