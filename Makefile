@@ -30,7 +30,7 @@ check: configure ## the quick tier for everyday work: unit and conformance tests
 	cmake --build --preset check --parallel $(JOBS)
 	ctest --preset check --parallel $(JOBS)
 
-test: build      ## the whole CPU suite: unit, property, conformance, program, fuzz, install, style
+test: build      ## the whole CPU suite
 	ctest --preset $(PRESET) --parallel $(JOBS) --label-exclude cuda
 
 test-gpu: build  ## the CUDA tests; a missing GPU is a failure

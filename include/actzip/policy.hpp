@@ -51,7 +51,7 @@ struct PolicyRow {
   std::string_view reason;
 };
 
-/// From this size on, a result of exp, sqrt or a division is worth 8 bits instead of its own type.
+/// From this size on, tensors treated as codec_if_large are compressed.
 inline constexpr std::int64_t kLargeElems = std::int64_t{1} << 18;
 
 /// If a norm takes its statistics, or a convolution the gradient of its weight, over fewer elements than this, its
