@@ -70,6 +70,7 @@ struct Padding {
 /// Throws the Error for a refused launch: backend_unavailable if this machine cannot run the kernels, otherwise
 /// cuda_failure.
 [[noreturn]] inline void refuse(cudaError_t status) {
+  (void)cudaGetLastError();  // otherwise the framework would find the error after a launch of its own
   const bool absent = status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
                       status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDevice;
   throw Error(absent ? ErrorCode::backend_unavailable : ErrorCode::cuda_failure,

@@ -53,7 +53,8 @@ struct FinishInput {
   __device__ void operator()(std::uint32_t c, float sum, float squares) const {
     const float offset = sum / rows;
     const float mean = math::Element<Type>::widen(first_row[c]) + offset;
-    const float variance = fmaxf(fmaf(-offset, offset, squares / rows), 0.0F);
+    const float difference = fmaf(-offset, offset, squares / rows);
+    const float variance = difference < 0.0F ? 0.0F : difference;  // unlike fmaxf(), this keeps NaN
     update(parameters.running_mean, c, mean);
     update(parameters.running_variance, c, variance * (rows / fmaxf(rows - 1.0F, 1.0F)));
     norm[c] = parameters.weight != nullptr ? parameters.weight[c] : 1.0F;

@@ -104,9 +104,7 @@ template <DType Type>
   load_channels(norm.bias, channel, bias);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) values[i] = fmaf(values[i], weight[i], bias[i]);
-  Chunk<Storage<Type>> y;
-  narrow<Type>(values, y.w);
-  return y;
+  return rounded<Type>(values);
 }
 
 /// The source of an encoding. Loaded elements are normalised and encoded; with weight and bias they are the result of
@@ -131,8 +129,7 @@ class NormalizingSource : public DenseAccess<Storage<Type>> {
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) values[i] = (widen<Type>(x, i) - mean[i]) * inverse_deviation[i];
-    Chunk<Storage<Type>> normal;
-    narrow<Type>(values, normal.w);
+    const Chunk<Storage<Type>> normal = rounded<Type>(values);
     const Chunk<Storage<Type>> y = with_weight<Type>(norm_, channel, values);
     if (positive_ != nullptr) positive_[(first + offset) >> 3] = static_cast<std::byte>(positive_bits<Type>(y));
     y_.store(first + offset, kChunk, y);
@@ -217,9 +214,7 @@ struct GradientMap {
     for (int i = 0; i < kChunk; ++i) {
       values[i] = fmaf(widen<Type>(gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_value[i], constant[i]));
     }
-    Chunk<Storage<Type>> result;
-    narrow<Type>(values, result.w);
-    return result;
+    return rounded<Type>(values);
   }
 };
 

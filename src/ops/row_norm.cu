@@ -32,9 +32,7 @@ struct RowMap {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) values[i] += bias[i];
     }
-    Chunk<Storage<Type>> y;
-    narrow<Type>(values, y.w);
-    return y;
+    return rounded<Type>(values);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -70,6 +71,10 @@ class Layer {
                       positive_.data(), Seed(kNormSeed), stream_.get());
     stream_.synchronize();
   }
+
+  /// Replaces one element of the input, or of the output's gradient.
+  void set_input(std::size_t element, double value) { set(x_, element, value); }
+  void set_gradient(std::size_t element, double value) { set(gradient_, element, value); }
 
   [[nodiscard]] Values decoded(bool with_mask) {
     DeviceBuffer target(kCudaDevice, bytes());
@@ -168,6 +173,9 @@ class Layer {
     DeviceBuffer buffer(kCudaDevice, elements.size());
     buffer.write(0, elements);
     return buffer;
+  }
+  void set(DeviceBuffer& buffer, std::size_t element, double value) const {
+    buffer.write(element * dtype_bytes(shape_.dtype), to_bytes(shape_.dtype, Values{value}));
   }
   [[nodiscard]] Values input() const {
     Values values = gaussian(shape_.elems(), 3);
@@ -290,6 +298,35 @@ TEST_F(FusedBatchNorm, does_what_the_formula_says) {
 TEST_F(FusedBatchNorm, takes_every_width_and_type) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (int bits = 1; bits <= 4; ++bits) check_layer({517, 96, dtype}, bits);
+  }
+}
+
+/// Whether exactly the elements of `channel` are infinite or NaN.
+void expect_poisoned(const Values& values, std::size_t channels, std::size_t channel) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(std::isfinite(values[i]), i % channels != channel) << values[i] << " at " << i;
+  }
+}
+
+// Loss scaling relies on it: a step with such a number must be seen, and skipped.
+TEST_F(FusedBatchNorm, keeps_what_is_not_finite) {
+  constexpr std::size_t kChannels = 256;
+  constexpr std::size_t kChannel = 17;
+  constexpr std::size_t kElement = 3 * kChannels + kChannel;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + ", " + std::to_string(value));
+      Layer layer({64, kChannels, dtype}, Rotated{.bits = Bits(2)});
+      layer.set_gradient(kElement, value);
+      layer.forward();
+      const Layer::Gradients gradients = layer.backward(/*with_mask=*/false, NormValues::normal);
+      expect_poisoned(gradients.x, kChannels, kChannel);
+      expect_poisoned(gradients.bias, kChannels, kChannel);
+      layer.set_input(kElement, value);
+      layer.forward();
+      expect_poisoned(layer.outputs(), kChannels, kChannel);
+      expect_poisoned(layer.running_variance(), kChannels, kChannel);
+    }
   }
 }
 
