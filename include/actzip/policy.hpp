@@ -118,6 +118,7 @@ struct OperatorFacts {
   bool meets_parameter = false;  ///< that factor is a parameter
   bool meets_itself = false;     ///< that factor is the same tensor: a square
   bool recomputable = false;     ///< the operator can run again in backward, on what is kept of its arguments
+  bool keeps_sums = false;       ///< attention that cannot: its sums of exponentials are kept
   bool after_model = false;      ///< saved by a loss, behind all parameters
 };
 
@@ -166,7 +167,7 @@ class Policy {
 
   /// Returns how to keep one tensor of that site. A `dual` that is chosen fits the shape. If none fits, the tensor is
   /// kept as is, or under "division" with "all" as by default.
-  [[nodiscard]] Choice choose(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const;
+  [[nodiscard]] Choice choose(const PolicyRow& own, DType dtype, const Shape& shape, const OperatorFacts& facts) const;
 
   [[nodiscard]] const std::string& preset() const noexcept { return preset_; }
 

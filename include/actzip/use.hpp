@@ -22,7 +22,7 @@ enum class Use : std::uint8_t {
   index,                 ///< positions along one dimension
   attention_query,       ///< passes through an exponential
   attention_key,         ///< the same
-  attention_operand,     ///< query or key, if the sums of exponentials are kept: probabilities then no longer sum to 1
+  attention_operand,     ///< query, key or value, if the sums of exponentials are kept: the operator cannot run again
   attention_value,       ///< enters linearly, weighted by probabilities
   attention_result,      ///< can be computed again from query, key and value
   attention_statistics,  ///< the same, for logarithms of the sums of exponentials and states of generators

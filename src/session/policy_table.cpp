@@ -35,7 +35,7 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::attention_key, Treatment::codec, kFourBits, "passes through an exponential in backward"},
     // Backward divides the exponentials of these logits by the sum of the true ones. With 4 bits, errors of logits
     // become factors.
-    PolicyRow{Use::attention_operand, Treatment::codec, kEightBits, "passes through an exponential beside a kept sum"},
+    PolicyRow{Use::attention_operand, Treatment::codec, kEightBits, "of attention that cannot run again"},
     // It enters linearly, but the gradients of query and key are differences between its rows, which are small.
     PolicyRow{Use::attention_value, Treatment::codec, kThreeBits, "v of attention: enters linearly"},
     // Backward subtracts the product of gradient and result from the product of gradient and every value. If the result

@@ -173,7 +173,7 @@ def test_what_is_kept_late_is_guarded_like_the_rest():
         result.sum().backward()
 
 
-ATTENTION = ["affine:8:nearest", "affine:8:nearest", "rotated:3"]
+ATTENTION = ["affine:8:nearest"] * 3
 ROW_NORM = ["rotated:2"]
 FLASH, APEX = "flash_attn.flash_attn_interface", "apex.normalization.fused_layer_norm"
 GENERATED = "torch._library.autograd"

@@ -123,6 +123,21 @@ TEST(Policy, ExactKeepsEveryValueButWhatNoGradientAsksFor) {
   EXPECT_EQ(choose(exact, "max_pool", "self").keep, Keep::shape_only);
 }
 
+TEST(Policy, AttentionThatCannotRunAgainGetsEightBits) {
+  const OperatorFacts keeps_sums{.keeps_sums = true};
+  for (const std::string_view slot : {"query", "key", "value", "result"}) {
+    const auto kept = [&](const Policy& policy) {
+      return spec_of(choose(policy, "attention", slot, DType::bf16, kSome, keeps_sums));
+    };
+    EXPECT_EQ(kept(Policy()), "affine:8:nearest") << slot;
+    EXPECT_EQ(kept(Policy("rotated:4")), "rotated:4") << slot;
+    const std::vector<Rule> rules{{"*", "rotated:3"}};
+    EXPECT_EQ(kept(Policy("default", std::nullopt, rules)), "rotated:3") << slot;
+  }
+  EXPECT_EQ(choose(Policy(), "attention", "aux0", DType::bf16, kSome, keeps_sums).keep, Keep::as_is);
+  EXPECT_EQ(choose(Policy("exact"), "attention", "query", DType::bf16, kSome, keeps_sums).keep, Keep::as_is);
+}
+
 TEST(Policy, AttentionRunsAgainWhereItCan) {
   constexpr std::string_view kAttention = "attention";
   const OperatorFacts again{.recomputable = true};

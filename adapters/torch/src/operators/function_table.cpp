@@ -15,8 +15,7 @@ constexpr OperatorRow kRowNorm{
 // The layer that follows usually keeps the result anyway.
 constexpr OperatorRow kAttention{
     .names = {},
-    .slots = {
-        {{"query key", Use::attention_operand}, {"value", Use::attention_value}, {"*", Use::attention_statistics}}}};
+    .slots = {{{"query key value", Use::attention_operand}, {"*", Use::attention_statistics}}}};
 // It may apply a SiLU to its result; backward computes that again from the input.
 constexpr OperatorRow kConvolutionAndSlope{.names = {},
                                            .slots = {{{"input", Use::slope_input}, {"*", Use::recurrent_state}}}};

@@ -40,6 +40,9 @@ class AttentionCall final : public RunsAgain {
   /// run again. With a dropout it cannot on the CPU or while being captured into a graph: it would draw other numbers.
   static std::shared_ptr<AttentionCall> of(const Frame& frame);
 
+  /// Whether this is a fused operator, which saves sums of exponentials beside query, key and value.
+  static bool is_attention(const OperatorInfo& info) { return info.use_of("query") == Use::attention_query; }
+
   static constexpr int kOperands = 3;
   using Operands = std::array<std::size_t, kOperands>;
 

@@ -270,6 +270,7 @@ Packed SessionImpl::pack(const at::Tensor& tensor) {
   const auto call = saver.frame != nullptr ? saver.frame->attention : nullptr;
   const auto part = call ? AttentionCall::part_of(saver.slot, tensor) : std::nullopt;
   saver.facts.recomputable = part && call->can_compute(*part);
+  saver.facts.keeps_sums = !call && AttentionCall::is_attention(*saver.op);
   Packed packed = pack_for(saver, tensor);
   if (part) {
     call->note_kept(*part, packed);  // before `call_` is set, so that the call's copy does not hold the call itself
