@@ -54,9 +54,10 @@ enum class Use : std::uint8_t {
   pole,                ///< the gradient has a pole, or the operator's domain ends
   solver,              ///< the gradient solves a linear system with it
   position,            ///< a position in an image
+  checkpoint_input,    ///< a checkpoint runs its function again from it in backward
 };
 
-inline constexpr int kUses = static_cast<int>(Use::position) + 1;
+inline constexpr int kUses = static_cast<int>(Use::checkpoint_input) + 1;
 
 /// The name in reports and rules: "linear_input".
 std::string_view to_string(Use use) noexcept;

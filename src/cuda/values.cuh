@@ -244,7 +244,7 @@ class TileStats {
   Stats own_ = {};
 };
 
-/// Rounds numbers to elements, as torch does: numbers that are too large become infinite, and NaN stays NaN.
+/// Rounds numbers to elements: those that are too large become infinite, and NaN stays NaN.
 template <DType Type>
 [[nodiscard]] __device__ __forceinline__ Chunk<Storage<Type>> rounded(const float (&values)[kChunk]) {
   Chunk<Storage<Type>> chunk;

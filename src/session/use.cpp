@@ -55,6 +55,7 @@ constexpr std::array<Named, kUses> kNames = {
     Named{Use::pole, "pole"},
     Named{Use::solver, "solver"},
     Named{Use::position, "position"},
+    Named{Use::checkpoint_input, "checkpoint_input"},
 };
 
 constexpr bool are_in_order() {

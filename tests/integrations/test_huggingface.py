@@ -90,7 +90,7 @@ def test_trl_without_what_the_page_sets(tmp_path):
                         train_dataset=names["train_data"], processing_class=names["tokenizer"]).train()
     codecs = {site.site: site.codec for site in handle.report().sites}
     assert not [site for site in codecs if "silu" in site]
-    assert codecs["model: unknown.aux0"] == codecs["model: unknown.aux0 #1"] == "as is"  # inputs of the two blocks
+    assert codecs["model: checkpoint.input"] == codecs["model: checkpoint.input #1"] == "as is"
     assert [codecs[site] for site in codecs if site.endswith(".ChunkedLogProbFunction.argument0")] == ["as is"]
 
 

@@ -98,11 +98,39 @@ def test_compressed_gradients_are_close(use_reentrant, around):
     assert F.cosine_similarity(a, b, dim=0) > 0.9
 
 
-def test_the_block_input_is_what_is_kept():
-    """Around a checkpoint that is not reentrant, the inputs of blocks are saved, and nothing inside them."""
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_the_block_input_is_what_is_kept(use_reentrant):
+    """Around checkpoints, the inputs of blocks are kept as they are, and nothing inside them is kept."""
+    session = actzip.Session(min_elems=0)
+    step(lambda b, x: checkpoint(b, x, use_reentrant=use_reentrant), session)
+    sites = session.report().sites
+    inputs = [site for site in sites if site.use == "checkpoint_input"]
+    assert [site.site for site in inputs] == ["checkpoint.input", "checkpoint.input #1"]
+    assert {site.codec for site in inputs} == {"as is"}
+    assert not [site for site in sites if site.op in ("silu", "rsqrt") or site.use == "unknown"]
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_rule_compresses_the_inputs_of_blocks(use_reentrant):
+    session = actzip.Session(preset="exact", min_elems=0, rules={"checkpoint.input": "affine:8:nearest"})
+    actual = step(lambda b, x: checkpoint(b, x, use_reentrant=use_reentrant), session)
+    codecs = {site.codec for site in session.report().sites if site.op == "checkpoint"}
+    assert codecs == {"affine:8:nearest"}
+    pairs = list(zip(step(plain), actual, strict=True))
+    assert not all(torch.equal(a, b) for a, b in pairs)
+    assert all(F.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.999 for a, b in pairs)
+
+
+def test_what_others_save_outside_of_operators_is_of_unknown_use():
+    autograd = pytest.importorskip("torch._C._autograd")
+    if not hasattr(autograd, "_make_saved_tensor"):
+        pytest.skip("this torch saves tensors in operators alone")
+    x = torch.randn(64, 64, requires_grad=True) * 2
     session = actzip.Session()
-    step(lambda b, x: checkpoint(b, x, use_reentrant=False), session)
-    assert not [site for site in session.report().sites if site.op in ("silu", "mm")][2:]
+    with session:
+        saved = [autograd._make_saved_tensor(each, is_output=False) for each in (x,)]
+    assert [(site.site, site.use) for site in session.report().sites] == [("unknown.aux0", "unknown")]
+    assert torch.equal(saved[0].unpack(), x)
 
 
 def test_attached_model_under_checkpoint():

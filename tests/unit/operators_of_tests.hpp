@@ -22,6 +22,7 @@ inline Use use_of(std::string_view op, std::string_view slot) {
       Row{"max_pool.aux0", Use::pool_index},
       Row{"embedding.indices", Use::index},
       Row{"attention.query", Use::attention_query},
+      Row{"attention.key", Use::attention_key},
       Row{"attention.value", Use::attention_value},
       Row{"attention.result", Use::attention_result},
       Row{"attention.aux0", Use::attention_statistics},

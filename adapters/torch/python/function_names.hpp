@@ -1,4 +1,4 @@
-// Finds out which of Python's autograd functions runs.
+// Finds out which Python code saves a tensor.
 #pragma once
 
 #include <string>
@@ -9,5 +9,8 @@ namespace actzip::torch {
 /// its plain name is `name`; otherwise an empty string. Does not take the GIL: a thread that runs a Python function
 /// holds it.
 std::string python_function_name(const char* name);
+
+/// Whether torch.utils.checkpoint is saving the arguments of a call that is not reentrant. Does not take the GIL either.
+bool is_python_checkpoint_saving();
 
 }  // namespace actzip::torch

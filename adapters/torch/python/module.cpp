@@ -172,6 +172,7 @@ PYBIND11_MODULE(_C, module) {
   set_session_of_hook(&resolve_hook);
   set_exception_forgetter(&clear_exception);
   set_function_namer(&python_function_name);
+  set_checkpoint_finder(&is_python_checkpoint_saving);
   actzip::python::bind_core_tables(module);
   py::class_<Session> sessions(module, "Session");
   actzip::python::def_init(sessions);

@@ -203,12 +203,20 @@ const void* first_parameter(const Frame& frame, const ParameterRegistry& paramet
 }
 
 SlotCode slot_of(const at::Tensor& tensor, Frame& frame) {
+  if (frame.info == &checkpoint_operator()) return {0};
   const auto end = frame.tensors.begin() + frame.count;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const auto found = std::find(frame.tensors.begin(), end, impl);
   if (found != end) return {static_cast<int>(found - frame.tensors.begin())};
   if (is_own_result(tensor)) return {SlotCode::kResult};
   return {SlotCode::kOther + frame.other_saves++};
+}
+
+Saver outside_operators() {
+  const bool is_checkpoint = is_checkpoint_saving();
+  return {.op = is_checkpoint ? &checkpoint_operator() : &unknown_operator(),
+          .slot = is_checkpoint ? SlotCode{0} : SlotCode{},
+          .facts = {}};
 }
 
 OperatorFacts facts_of(const OperatorInfo& info, SlotCode slot, const Frame& frame, const Frame* parent) {
@@ -286,7 +294,7 @@ Unheard::Unheard() {
 
 Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameters) {
   ThreadState& state = t_state;
-  if (state.depth == 0) return {.op = &unknown_operator(), .slot = {}, .facts = {}};
+  if (state.depth == 0) return outside_operators();
   Frame& frame = state.frames[state.depth - 1];
   const Frame* parent = state.depth > 1 ? &state.frames[state.depth - 2] : nullptr;
   const bool is_first = !std::exchange(frame.has_saved, true);

@@ -1,6 +1,7 @@
 #include "operators/operator_info.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -43,6 +44,13 @@ std::optional<c10::OperatorHandle> operator_at(const char* name, const char* ove
 }
 
 std::atomic<FunctionNamer> g_function_namer{nullptr};
+std::atomic<CheckpointFinder> g_checkpoint_finder{nullptr};
+
+/// The functions by which checkpoints save their arguments: reentrant ones, and others before torch 2.13.
+constexpr std::array kCheckpoints = {"Function::torch.utils.checkpoint.CheckpointFunction",
+                                     "Function::torch.utils.checkpoint._NoopSaveInputs"};
+
+constexpr OperatorRow kCheckpoint{.names = {}, .slots = {{{"*", Use::checkpoint_input}}}};
 
 /// Two functions may have the same name; their modules distinguish them.
 std::string function_name(const char* name) {
@@ -57,6 +65,7 @@ class OperatorTable {
   const OperatorInfo& find(const char* name, const char* overload) {
     const auto op = operator_at(name, overload);
     const std::string key = op ? std::string(name) + '.' + overload : function_name(name);
+    if (!op && std::ranges::find(kCheckpoints, key) != kCheckpoints.end()) return checkpoint_operator();
     const std::lock_guard lock(mutex_);
     auto& info = infos_[key];
     if (!info) {
@@ -143,6 +152,24 @@ const OperatorInfo* counted(const OperatorInfo& info, const std::vector<bool>& i
   const auto name = std::string_view(info.name).substr(kFunction.size());
   const FunctionRow* const function = find_function(name, is_result);
   return function != nullptr ? &table().find(info, *function) : nullptr;
+}
+
+void set_checkpoint_finder(CheckpointFinder find) { g_checkpoint_finder.store(find, std::memory_order_release); }
+
+bool is_checkpoint_saving() {
+  const CheckpointFinder find = g_checkpoint_finder.load(std::memory_order_acquire);
+  return find != nullptr && find();
+}
+
+/// It runs its function, which may do anything. Its node must not run again: that would add to gradients twice.
+const OperatorInfo& checkpoint_operator() {
+  static const auto* info = new OperatorInfo{.name = "checkpoint",
+                                             .arguments = {"input"},
+                                             .is_opaque = true,
+                                             .runs_once = true,
+                                             .is_torch = false,
+                                             .row = &kCheckpoint};
+  return *info;
 }
 
 bool was_met(const std::string& name) { return table().has(name); }
