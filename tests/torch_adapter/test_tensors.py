@@ -112,6 +112,53 @@ def test_subclasses_pass():
     assert torch.equal(x.grad, 2 * (2 * x.detach()).cos())
 
 
+@pytest.mark.parametrize("preset", ["exact", "default", "affine:8:nearest"])
+def test_zeros_without_memory_pass(preset):
+    """Forward-mode differentiation stands for tangents that are zero with tensors that have no memory."""
+    def gradients(session=None):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.SiLU(), torch.nn.LayerNorm(64))
+        x, tangent = torch.randn(32, 64), torch.randn(32, 64)
+        with session or torch.enable_grad():
+            y, derivative = torch.func.jvp(model, (x,), (tangent,))
+            loss = (y * x + derivative * tangent).mean()
+        loss.backward()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+    actual, expected = gradients(actzip.Session(preset=preset, min_elems=0)), gradients()
+    if preset == "exact":
+        assert torch.equal(actual, expected)
+    assert torch.linalg.norm(actual - expected) <= 0.2 * torch.linalg.norm(expected)
+
+
+def test_freed_memory_is_left_alone():
+    """As sharded training does: what a storage held is freed after forward and put back for backward."""
+    x = torch.randn(64, 64, requires_grad=True)
+    weight = torch.randn(64, 64)
+    memory, values = weight.untyped_storage(), weight.clone()
+    memory.resize_(0)
+    session = actzip.Session(min_elems=0)
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(weight)
+            return x * values
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.saved_tensors[0]
+
+    actzip.register(Scaled, aux0="linear_input")
+    with session:
+        y = Scaled.apply(x * 2)
+    memory.resize_(values.nbytes)
+    with torch.no_grad():
+        weight.data.copy_(values)
+    y.sum().backward()
+    assert torch.equal(x.grad, 2 * values)
+
+
 def jagged_gradients(session=None):
     """Returns the gradients of a model with a nested input, a subclass that dispatches to Python, of uneven rows."""
     torch.manual_seed(0)

@@ -18,13 +18,20 @@ namespace {
 constexpr c10::DispatchKeySet kWrappers(
     {c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched});
 
+/// Whether its elements lie in memory of its own. Those of wrappers, of the zeros of forward-mode differentiation, and
+/// of storages that were freed do not.
+bool has_memory(const at::Tensor& tensor) {
+  if (!tensor.has_storage() || tensor.key_set().has_any(kWrappers) || tensor._is_zerotensor()) return false;
+  return tensor.numel() == 0 || tensor.const_data_ptr() != nullptr;
+}
+
 /// Why no codec supports this kind of tensor; empty if one does.
 std::string_view unsupported_reason(const at::Tensor& tensor, Use use) {
   const auto keys = tensor.key_set();
   if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
   if (tensor.layout() != c10::kStrided || tensor.is_nested()) return "not a dense tensor";
-  if (!tensor.has_storage() || keys.has_any(kWrappers)) return "without memory of its own";
   if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) return "neither on the CPU nor on CUDA";
+  if (!has_memory(tensor)) return "without memory of its own";
   const bool is_complex = part_dtype(tensor.scalar_type()).has_value();
   if (!is_complex && !to_dtype(tensor.scalar_type())) return "of a type that no codec takes";
   if (is_complex && !takes_pairs(use)) return "complex, and more than its parts matters";
@@ -45,9 +52,8 @@ CastSource cast_source(const at::Tensor& tensor, const at::Tensor* cast_from) {
 
 /// Whether its memory can be identified, whatever its type.
 bool is_plain_memory(const at::Tensor& tensor) {
-  return has_plain_sizes(*tensor.unsafeGetTensorImpl()) && tensor.layout() == c10::kStrided && tensor.has_storage() &&
-         !tensor.key_set().has_any(kWrappers) &&
-         (tensor.device().is_cpu() || tensor.device().is_cuda()) && tensor.dim() <= kMaxRank;
+  return has_plain_sizes(*tensor.unsafeGetTensorImpl()) && tensor.layout() == c10::kStrided &&
+         (tensor.device().is_cpu() || tensor.device().is_cuda()) && has_memory(tensor) && tensor.dim() <= kMaxRank;
 }
 
 /// 0 if it has no storage, or if it is not safe to ask for its sizes.
