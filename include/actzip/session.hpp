@@ -65,8 +65,8 @@ struct SessionOptions {
   /// policy and plan choose the bits. "": the usual codecs, rotated and affine:8:nearest.
   std::string codec = {};
   int max_bits = 0;  ///< the most bits that a plan gives a site; 0: no limit, and a site may stay as is
-  /// Whether an adapter that can compare gradients checks each site once: see Session::note_look(). If not set, it
-  /// does, unless the preset is one codec for everything or a level of another system.
+  /// Whether an adapter that can compare gradients checks what compression does to them: see Session::wants_look(). If
+  /// not set, it does, unless the preset is one codec for everything or a level of another system.
   std::optional<bool> guard = std::nullopt;
   /// Limit on the memory held between forward and backward, as text: see parse_budget(). As with `adapt`, bits go where
   /// they matter, as many as fit; in the first steps, while the session learns sizes, every site gets the fewest bits.
@@ -164,6 +164,14 @@ class Reservation {
   struct Inside;
   explicit Reservation(std::unique_ptr<Inside> inside);
   std::unique_ptr<Inside> inside_;
+};
+
+/// What a session does about a site after a check.
+enum class Remedy : std::uint8_t {
+  none,       ///< nothing: little of the gradient is noise
+  more_bits,  ///< the site gets more bits from now on; under a budget, from the next plan on
+  exact,      ///< the site is kept as is from now on
+  no_room,    ///< nothing, although much is noise: more bits would take too much memory
 };
 
 /// How strongly noise in the values of one site affects the gradient.
@@ -324,13 +332,23 @@ class Session {
   void note_made(SiteId site);
   void note_released(SiteId site);
 
-  /// Whether an adapter should check each site once: how does compressing it affect a gradient?
+  /// Whether an adapter should check sites: how does compressing them affect a gradient?
   [[nodiscard]] bool is_guarded() const;
 
-  /// Records the result of such a check. If compressing the site spoils a gradient, the site is kept as is from now on,
-  /// whatever policy and plan say. Under a budget, it gets more bits in the next plan instead, if there are more, and
-  /// should be checked again. Returns whether the site is kept as is from now on.
-  bool note_look(SiteId site, bool spoils_gradient);
+  /// Whether the site should be checked: when it is new, and once in each later round. Rounds begin with steps 50, 100,
+  /// 200, 400, 800 and every thousandth, because gradients shrink while a network learns, and noise need not.
+  [[nodiscard]] bool wants_look(SiteId site) const;
+
+  /// Whether such a round begins with this step.
+  [[nodiscard]] bool begins_looks() const;
+
+  /// Records the result of a check, and returns what the session does about it. `noise` is the squared norm of the
+  /// gradient's error relative to that of the gradient; infinite if the error is not finite.
+  /// - A new site that makes almost all of a gradient noise is kept as is from now on, whatever policy and plan say.
+  /// - In later rounds a site gets as many more bits as it needs, provided that the session has not spent a tenth of
+  ///   what a step would hold uncompressed in this way.
+  /// - Under a budget, it gets more bits in the next plan instead, if there are more, and should be checked again.
+  Remedy note_look(SiteId site, double noise);
 
   /// Whether checking a site makes sense now: not while a budget has no plan for it.
   [[nodiscard]] bool is_settled(SiteId site) const;

@@ -65,6 +65,9 @@ std::string_view to_string(Use use) noexcept;
 /// Returns nothing if the text is not the name of a use.
 std::optional<Use> parse_use(std::string_view text) noexcept;
 
+/// Whether the gradient is a product with the tensor, so that errors of its elements average out.
+[[nodiscard]] bool enters_linearly(Use use) noexcept;
+
 /// All uses, in the order of the enum.
 std::array<Use, kUses> all_uses() noexcept;
 

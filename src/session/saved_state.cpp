@@ -19,7 +19,7 @@ namespace actzip::session {
 
 namespace {
 
-constexpr std::string_view kTitle = "actzip session 2";
+constexpr std::string_view kTitle = "actzip session 3";
 constexpr std::string_view kNone = "-";
 
 [[noreturn]] void fail(std::string_view what) {
@@ -88,6 +88,8 @@ class Reader {
     return Want{static_cast<Keep>(how), spec, not_negative};
   }
 
+  std::optional<CodecSpec> optional_spec() { return skips_none() ? std::nullopt : std::optional(spec_of(next())); }
+
   [[nodiscard]] bool is_done() const { return is_done_; }
 
   void check_done() const {
@@ -130,6 +132,8 @@ struct SavedSite {
   std::optional<double> sensitivity;
   bool has_plane = false;
   Look look = Look::none;
+  std::int64_t look_step = 0;
+  std::optional<CodecSpec> raised;
   StepPart part = StepPart::unknown;
   Bits least_bits{1};
   Holder holder = Holder::unknown;
@@ -148,6 +152,9 @@ SavedSite read_site(std::string_view line) {
   site.sensitivity = fields.optional_amount();
   site.has_plane = fields.flag();
   site.look = static_cast<Look>(fields.count<int>(static_cast<int>(Look::spoilt)));
+  site.look_step = fields.count<std::int64_t>();
+  site.raised = fields.optional_spec();
+  if ((site.look == Look::noisy) != site.raised.has_value()) fail("a site has more bits without a reason");
   site.part = static_cast<StepPart>(fields.count<int>(static_cast<int>(StepPart::loss)));
   site.holder = static_cast<Holder>(fields.count<int>(static_cast<int>(Holder::nobody)));
   site.least_bits = Bits(fields.count<int>(Affine::kMostBits));
@@ -178,15 +185,16 @@ std::string State::save() {
   const std::lock_guard lock(mutex_);
   const auto [steps, is_due, plan] = adaptation_.progress();
   const auto limit = held->limit() != HeldMemory::kNoLimit ? std::optional(held->limit()) : std::nullopt;
-  std::string text = fmt::format("{}\n{}\t{}\t{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_.load(),
-                                 text_of(limit), text_of(overlap_));
+  std::string text = fmt::format("{}\n{}\t{}\t{}\t{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(),
+                                 step_.load(), text_of(limit), text_of(overlap_), raised_bytes_);
   text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
                       text_of(plan.predicted_bytes), text_of(plan.predicted_variance), text_of(plan.measured_variance),
                       text_of(plan.gradient_variance));
   for (const Site& site : sites_) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot,
-                        site.ordinal, text_of(site.asked), text_of(site.planned), text_of(site.sensitivity),
-                        int{site.has_plane}, static_cast<int>(site.look.load()), static_cast<int>(site.part.load()),
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op,
+                        site.slot, site.ordinal, text_of(site.asked), text_of(site.planned), text_of(site.sensitivity),
+                        int{site.has_plane}, static_cast<int>(site.look.load()), site.look_step.load(),
+                        site.raised ? to_string(*site.raised) : kNone, static_cast<int>(site.part.load()),
                         static_cast<int>(site.holder.load()), site.least_bits.value, site.saves);
   }
   return text;
@@ -202,6 +210,7 @@ void State::load(std::string_view text) {
   const auto step = counts.count<std::int64_t>();
   const auto limit = counts.optional_count();
   const auto overlap = counts.optional_amount();
+  const double raised_bytes = counts.amount();
   counts.check_done();
 
   const std::lock_guard lock(mutex_);
@@ -215,6 +224,7 @@ void State::load(std::string_view text) {
   step_ = step;
   if (budget_ && limit) held->set_limit(*limit);
   overlap_ = overlap;
+  raised_bytes_ = raised_bytes;
   adaptation_.set_progress(progress);
   for (const SavedSite& saved : sites) {
     Site& site = sites_[make_site({saved.module, saved.op, saved.slot, saved.ordinal}).value];
@@ -223,6 +233,8 @@ void State::load(std::string_view text) {
     site.sensitivity = saved.sensitivity;
     site.has_plane = saved.has_plane;
     site.look = saved.look;
+    site.look_step = saved.look_step;
+    site.raised = saved.raised;
     site.part = saved.part;
     site.least_bits = saved.least_bits;
     site.holder = saved.holder;

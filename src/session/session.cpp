@@ -59,7 +59,11 @@ void Session::note_released(SiteId site) { state_->note_released(site); }
 
 bool Session::is_guarded() const { return state_->is_guarded(); }
 
-bool Session::note_look(SiteId site, bool spoils_gradient) { return state_->note_look(site, spoils_gradient); }
+bool Session::wants_look(SiteId site) const { return state_->wants_look(site); }
+
+bool Session::begins_looks() const { return state_->begins_looks(); }
+
+Remedy Session::note_look(SiteId site, double noise) { return state_->note_look(site, noise); }
 
 bool Session::is_settled(SiteId site) const { return state_->is_settled(site); }
 

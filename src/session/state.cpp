@@ -142,6 +142,11 @@ const std::string& State::site_name(SiteId site) { return site_at(site).name; }
 
 SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
   SiteChoice choice{by_policy(site, tensor)};
+  if (site.look == Look::noisy && choice.keep == Keep::encoded) {
+    const std::lock_guard lock(mutex_);
+    choice.spec = *site.raised;
+    choice.reason = "fewer bits of it made much of a gradient noise";
+  }
   if (!adaptation_.is_on() || tensor.role != Role::activation) return choice;
   choice.can_plan = can_plan(*site.row, choice);
   if (!choice.can_plan) return choice;

@@ -41,7 +41,7 @@ struct Outcome {
 };
 
 /// What a check found about how compressing a site affects a gradient.
-enum class Look : std::uint8_t { none, fine, spoilt };
+enum class Look : std::uint8_t { none, fine, noisy, spoilt };
 
 /// Who holds an input of the step until its backward, as far as that was seen.
 enum class Holder : std::uint8_t { unknown, caller, nobody };
@@ -64,11 +64,13 @@ struct Site {
   std::atomic<std::int64_t> left_step = -1;  ///< the last step in which its bytes left their device
 
   std::atomic<Look> look = Look::none;
+  std::atomic<std::int64_t> look_step = 0;  ///< of the last check
   std::atomic<StepPart> part = StepPart::unknown;
   std::atomic<Holder> holder = Holder::unknown;
 
   std::optional<Want> asked;    ///< learned: a later saver of the same memory needs more than this site
   std::optional<Want> planned;  ///< replaces what the policy says
+  std::optional<CodecSpec> raised;  ///< learned, if noisy: fewer bits make much of a gradient noise
   std::optional<double> sensitivity;
   Bits least_bits{1};           ///< learned: fewer bits spoil a gradient
   double planned_behind = 0.0;  ///< bytes that the rest of the step keeps, according to the plan and the step before
@@ -156,7 +158,9 @@ class State : public std::enable_shared_from_this<State> {
   const std::string& site_name(SiteId site);
   SiteId site_named(const std::string& name);
   [[nodiscard]] bool is_guarded() const;
-  bool note_look(SiteId site, bool spoils_gradient);
+  bool wants_look(SiteId site);
+  [[nodiscard]] bool begins_looks() const;
+  Remedy note_look(SiteId site, double noise);
   bool is_settled(SiteId site);
   std::shared_ptr<void> hold_beside(SiteId site, std::size_t bytes);
   bool was_looked_at(SiteId site);
@@ -260,6 +264,7 @@ class State : public std::enable_shared_from_this<State> {
   SegmentSummary* next_summary(Site& site, const Stream& stream, Memory& memory);
   void record(const SavedTensor& tensor, const Reserved& reserved);
   bool ask_for_more_bits(Site& site);
+  Remedy raise(Site& site, double noise);
   void begin_budget();
   void look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory);
   void settle_budget();
@@ -306,6 +311,7 @@ class State : public std::enable_shared_from_this<State> {
   bool is_observed_ = false;  ///< whether this step is observed
   static constexpr int kAnyBits = 64;
   bool must_plan_ = false;         ///< plan before the next step: a site needs more bits
+  double raised_bytes_ = 0.0;      ///< that noisy sites take in addition
   double growth_ = 1.0;            ///< size of this step relative to the one before, as far as is seen
   int most_bits_ = kAnyBits;       ///< the most that planned sites get in the rest of this step
   std::optional<double> overlap_;  ///< what a step holds at once, relative to all that it keeps

@@ -299,11 +299,10 @@ std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
   return std::make_shared<Beside>(Beside{shared_from_this(), std::move(part)});
 }
 
-/// Under a budget, a site whose few bits spoil a gradient cannot be kept as is. Asks for more bits in the next plan,
-/// and returns whether there are more.
+/// Requires the mutex. Under a budget, a site whose few bits spoil a gradient cannot be kept as is. Asks for more bits
+/// in the next plan, and returns whether there are more.
 bool State::ask_for_more_bits(Site& site) {
   if (!plans_bytes()) return false;
-  const std::lock_guard lock(mutex_);
   if (!site.planned || site.planned->how != Keep::encoded) return false;
   const int bits = code_bits(site.planned->spec, site.dtype);
   if (bits >= Affine::kMostBits) return false;

@@ -1,29 +1,13 @@
-// What a session learns about gradients: from a guard, observed steps and trials.
+// What a session learns about gradients from observed steps and trials.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include "actzip/levels.hpp"
 #include "session/state.hpp"
 
 namespace actzip::session {
-
-/// By default, a guard does not interfere with a preset of one codec or a level of another system.
-bool State::is_guarded() const {
-  if (options_.dry || !options_.only.empty()) return false;
-  return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());
-}
-
-bool State::note_look(SiteId id, bool spoils_gradient) {
-  Site& site = site_at(id);
-  if (spoils_gradient && ask_for_more_bits(site)) return false;
-  site.look = spoils_gradient ? Look::spoilt : Look::fine;
-  return spoils_gradient;
-}
-
-bool State::was_looked_at(SiteId site) { return site_at(site).look != Look::none; }
 
 void State::note_observed() {
   const std::lock_guard lock(mutex_);

@@ -75,6 +75,11 @@ std::optional<Use> parse_use(std::string_view text) noexcept {
   return found == kNames.end() ? std::nullopt : std::optional(found->use);
 }
 
+bool enters_linearly(Use use) noexcept {
+  return use == Use::linear_input || use == Use::linear_weight || use == Use::convolution_input ||
+         use == Use::convolution_weight || use == Use::vector_operand;
+}
+
 std::array<Use, kUses> all_uses() noexcept {
   std::array<Use, kUses> uses{};
   std::ranges::transform(kNames, uses.begin(), &Named::use);

@@ -3,12 +3,15 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "base/backward.hpp"
@@ -26,14 +29,15 @@ using ::torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
 using SomeWitnesses = std::span<const std::shared_ptr<Witness>>;
 
-/// Noise may make up this part of a gradient's squared norm. Usual models stay below 0.15; a lost gradient has 1.
-constexpr double kMostNoise = 0.9;
 /// A gradient whose elements each sum this many elements may cancel.
 constexpr std::int64_t kSummed = 8;
 /// Elements compared of a restored tensor.
 constexpr std::int64_t kSample = std::int64_t{1} << 16U;
 
 thread_local SomeWitnesses t_called;
+
+/// Sequence number of the first node of this thread's step. Until one begins, no node is of this step.
+thread_local std::uint64_t t_first_node = std::numeric_limits<std::uint64_t>::max();
 
 class Calling {
  public:
@@ -52,41 +56,22 @@ at::Tensor sample_of(const at::Tensor& tensor) {
   return tensor.slice(dimension, 0, *longest, std::min(*longest, (tensor.numel() + kSample - 1) / kSample));
 }
 
-/// Waits for the whole gradient and corrects it. Holding the tensor that was sent keeps autograd from adding to it in
-/// place: if the same tensor arrives, no other node contributed, and the node's own gradient is the whole.
 class ArrivalHook final : public FunctionPostHook {
  public:
-  ArrivalHook(std::shared_ptr<Expected> expected, at::Tensor sent, at::Tensor correction, std::uint32_t input)
-      : expected_(std::move(expected)), sent_(std::move(sent)), correction_(std::move(correction)), input_(input) {}
+  explicit ArrivalHook(std::shared_ptr<Arrival> arrival) : arrival_(std::move(arrival)) {}
   variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
-    try {
-      const at::NoGradGuard no_graph;
-      if (has_arrived(inputs) && !inputs[input_].is_same(sent_)) {
-        expected_->set_arrived(norm_of(inputs[input_] + correction_));
-      }
-    } catch (const std::exception&) {  // most likely memory ran out; the node's own gradient stays the measure
-      forget_exception();
-    }
-    correction_.reset();
-    sent_.reset();
+    arrival_->hear(inputs);
     return outputs;
   }
 
  private:
-  [[nodiscard]] bool has_arrived(const variable_list& inputs) const {
-    const bool is_there = correction_.defined() && input_ < inputs.size() && inputs[input_].defined();
-    return is_there && !is_in_transform() && has_plain_sizes(*inputs[input_].unsafeGetTensorImpl());
-  }
-
-  std::shared_ptr<Expected> expected_;
-  at::Tensor sent_;
-  at::Tensor correction_;
-  std::uint32_t input_;
+  std::shared_ptr<Arrival> arrival_;
 };
 
 /// Where a node sends a gradient. It may send several to the same place, as for the factors of a square.
 struct Target {
   Edge edge;
+  std::size_t place = 0;  ///< of the edge
   at::Tensor sent;
   at::Tensor exact;
   Comparison::What what = Comparison::gradient;
@@ -111,7 +96,7 @@ std::vector<Target> targets_of(const Node& node, const Tensors& sent, const Tens
     const Edge& edge = node.next_edge(e);
     if (!edge.is_valid() || !sent[e].defined() || !exact[e].defined() || !is_number(sent[e])) continue;
     if (std::ranges::find(targets, edge, &Target::edge) != targets.end()) continue;
-    Target target{.edge = edge, .sent = {}, .exact = {}};
+    Target target{.edge = edge, .place = e, .sent = {}, .exact = {}};
     target.sent = at_target(node, target, sent);
     target.exact = at_target(node, target, exact);
     target.what = target.sent.numel() * kSummed <= elems ? Comparison::sum : Comparison::gradient;
@@ -120,10 +105,20 @@ std::vector<Target> targets_of(const Node& node, const Tensors& sent, const Tens
   return targets;
 }
 
+/// A linear operator does not amplify noise. So of a new site it is enough that the tensor is restored well. Whether the
+/// gradient of a weight nearly cancels shows later, while the network learns.
+bool needs_replay(const Witness& witness) { return !witness.about.is_linear || !witness.about.is_new; }
+
+/// How many elements a node received, if its sums over them may cancel by themselves; otherwise 0.
+std::int64_t may_cancel_above(SomeWitnesses asked, const Tensors& received) {
+  const bool is_linear = std::ranges::all_of(asked, [](const auto& witness) { return witness->about.is_linear; });
+  return is_linear || received.empty() || !received[0].defined() ? 0 : received[0].numel();
+}
+
 /// A custom function may build a graph in its backward and run through it. That accumulates gradients, so it must not
 /// happen twice.
 bool can_be_asked_again(const Node& node, const Witness& witness) {
-  return can_run_again(node) || witness.restored_at == at::sequence_number::peek();
+  return can_run_again(node) || witness.restored()->next_node == at::sequence_number::peek();
 }
 
 }  // namespace
@@ -134,37 +129,104 @@ bool is_called(const Witness& witness) {
 
 bool is_any_called() { return !t_called.empty(); }
 
-void note_restored(Witness& witness, const at::Tensor& tensor) {
-  if (!witness.saved.defined() || witness.restored || is_any_called()) return;
-  const at::NoGradGuard no_graph;
-  const at::Tensor saved = sample_of(witness.saved);
-  witness.restored_at = at::sequence_number::peek();
-  witness.restored =
-      Comparison{Comparison::restored, norm_of(sample_of(tensor) - saved), std::make_shared<Expected>(norm_of(saved))};
+at::Tensor Witness::saved() const {
+  const std::lock_guard lock(mutex_);
+  return saved_;
 }
 
-Comparisons compare(Node& node, SomeWitnesses witnesses, const Tensors& sent, const Tensors& received) {
+std::optional<Witness::Restored> Witness::restored() const {
+  const std::lock_guard lock(mutex_);
+  return restored_;
+}
+
+void Witness::note_restored(const at::Tensor& tensor) {
+  const at::Tensor exact = saved();
+  if (!exact.defined() || restored() || is_any_called()) return;
+  const at::NoGradGuard no_graph;
+  const at::Tensor sample = sample_of(exact);
+  Comparison comparison{Comparison::restored, norm_of(sample_of(tensor) - sample),
+                        std::make_shared<Expected>(norm_of(sample))};
+  const std::lock_guard lock(mutex_);
+  if (!restored_) restored_ = Restored{std::move(comparison), at::sequence_number::peek()};
+}
+
+bool Witness::take() {
+  const std::lock_guard lock(mutex_);
+  return !std::exchange(is_taken_, true);
+}
+
+void Witness::let_go() {
+  at::Tensor saved;  // freed after the lock
+  std::shared_ptr<void> room;
+  const std::lock_guard lock(mutex_);
+  saved = std::move(saved_);
+  room = std::move(room_);
+}
+
+void Arrival::expect(Waiting waiting) {
+  const std::lock_guard lock(mutex_);
+  backward_ = ::torch::autograd::get_current_graph_task_id();
+  waiting_ = std::move(waiting);
+}
+
+void Arrival::hear(const std::vector<at::Tensor>& received) {
+  Waiting waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!waiting_.sent.defined() || ::torch::autograd::get_current_graph_task_id() != backward_) return;
+    waiting = std::exchange(waiting_, {});
+  }
+  try {
+    const at::NoGradGuard no_graph;
+    const bool is_there = input_ < received.size() && received[input_].defined() && !is_in_transform() &&
+                          has_plain_sizes(*received[input_].unsafeGetTensorImpl());
+    if (is_there && !received[input_].is_same(waiting.sent)) {
+      waiting.expected->set_arrived(norm_of(received[input_] + waiting.correction));
+    }
+  } catch (const std::exception&) {  // most likely memory ran out; the node's own gradient stays the measure
+    forget_exception();
+  }
+}
+
+void begin_nodes() { t_first_node = at::sequence_number::peek(); }
+
+Arrivals listen_below(Node& node) {
+  Arrivals arrivals(node.num_outputs());
+  for (std::size_t e = 0; e < arrivals.size(); ++e) {
+    const Edge& next = node.next_edge(e);
+    if (!next.is_valid() || is_parameter(next)) continue;
+    Node& below = *next.function;
+    if (below.thread_id() != at::RecordFunction::currentThreadId() || below.sequence_nr() < t_first_node) continue;
+    arrivals[e] = std::make_shared<Arrival>(next.input_nr);
+    below.add_post_hook(std::make_unique<ArrivalHook>(arrivals[e]));
+  }
+  return arrivals;
+}
+
+Comparisons compare(Node& node, SomeWitnesses witnesses, const Arrivals& arrivals, const Tensors& sent,
+                    const Tensors& received) {
   const at::NoGradGuard no_graph;
   Comparisons result;
   Witnesses asked;
   for (const auto& witness : witnesses) {
-    result.push_back(*witness->restored);
-    if (!witness->is_linear && can_be_asked_again(node, *witness)) asked.push_back(witness);
+    result.push_back(witness->restored()->comparison);
+    if (needs_replay(*witness) && can_be_asked_again(node, *witness)) asked.push_back(witness);
   }
   if (asked.empty()) return result;
   const Calling calling(asked);
   const auto exact = run_again(node, received, sent);
   if (!exact) return {};
-  const std::int64_t elems = received.empty() || !received[0].defined() ? 0 : received[0].numel();
-  for (const Target& target : targets_of(node, sent, *exact, elems)) {
+  for (const Target& target : targets_of(node, sent, *exact, may_cancel_above(asked, received))) {
     at::Tensor correction = target.exact - target.sent;
     const auto expected = std::make_shared<Expected>(norm_of(target.exact));
     result.push_back({target.what, norm_of(correction), expected});
-    // Graphs of other threads share a parameter's node and may run it while a hook is added. So the node's own gradient
-    // is the measure here, which is stricter for a parameter that several nodes read.
+    // Of a parameter, the node's own gradient is the measure, which is stricter if several nodes read it.
     if (is_parameter(target.edge)) continue;
-    target.edge.function->add_post_hook(
-        std::make_unique<ArrivalHook>(expected, target.sent, std::move(correction), target.edge.input_nr));
+    if (const auto& arrival = arrivals[target.place]) {
+      arrival->expect({expected, target.sent, std::move(correction)});
+    } else {
+      result.back().what = Comparison::sum;  // how large the whole gradient is stays unknown
+    }
   }
   return result;
 }
@@ -176,19 +238,21 @@ void append_norms(const Comparisons& comparisons, std::vector<at::Tensor>& norms
   }
 }
 
-std::optional<bool> is_spoilt(const Comparisons& comparisons, std::span<const float> norms) {
-  bool is_known = false;
+std::optional<double> noise_of(const Comparisons& comparisons, std::span<const float> norms) {
+  constexpr double kLost = std::numeric_limits<double>::infinity();
+  std::optional<double> most;
   for (std::size_t i = 0; i < comparisons.size(); ++i) {
     const double difference = norms[3 * i], own = norms[3 * i + 1], arrived = norms[3 * i + 2];
     if (!std::isfinite(own)) continue;
-    is_known = true;
-    if (!std::isfinite(difference)) return true;
+    if (!std::isfinite(difference)) return kLost;
     const Comparison::What what = comparisons[i].what;
-    const double expected = what == Comparison::gradient && std::isfinite(arrived) ? arrived : own;
-    const double most = what == Comparison::gradient ? kMostNoise : 1.0;
-    if (what != Comparison::sum && difference * difference > most * expected * expected) return true;
+    if (what == Comparison::restored && difference > own) return kLost;
+    most = most.value_or(0.0);
+    if (what != Comparison::gradient || difference == 0.0) continue;
+    const double expected = std::isfinite(arrived) ? arrived : own;
+    most = std::max(*most, difference * difference / (expected * expected));
   }
-  return is_known ? std::optional(false) : std::nullopt;
+  return most;
 }
 
 }  // namespace actzip::torch

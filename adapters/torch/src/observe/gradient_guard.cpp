@@ -31,11 +31,6 @@ constexpr std::size_t kPartOfHeld = 50;
 /// The guard retires after this many steps without a new site or a verdict.
 constexpr int kMostIdleSteps = 100;
 
-bool enters_linearly(Use use) {
-  return use == Use::linear_input || use == Use::linear_weight || use == Use::convolution_input ||
-         use == Use::convolution_weight || use == Use::vector_operand;
-}
-
 /// Copies once per device rather than once per number. A step may begin inside a mode or a transform, which must not see
 /// these copies.
 std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
@@ -87,51 +82,43 @@ void GradientGuard::postpone(SiteId site) {
   is_active_ = true;
 }
 
-std::shared_ptr<Witness> GradientGuard::witness(SiteId site, Use use, const at::Tensor& tensor,
+std::shared_ptr<Witness> GradientGuard::witness(const Witness::About& about, const at::Tensor& tensor,
                                                 const std::function<std::shared_ptr<void>(std::size_t)>& room) {
   if (tensor.is_cuda() && is_captured(tensor.device())) return nullptr;
   const std::lock_guard lock(mutex_);
-  waiting_.insert(site.value);
+  waiting_.insert(about.site.value);
   if (!fits_into_step(tensor.nbytes())) return nullptr;
   std::shared_ptr<void> held = room(tensor.nbytes());
   if (!held) return nullptr;
   witnessed_ += tensor.nbytes();
-  return std::make_shared<Witness>(Witness{.site = site,
-                                           .is_linear = enters_linearly(use),
-                                           .node = at::sequence_number::peek() - 1,
-                                           .saved = tensor.tensor_data(),  // a result would hold its own node
-                                           .restored = {},
-                                           .room = std::move(held),
-                                           .guard = shared_from_this()});
+  const at::Tensor saved = tensor.tensor_data();  // a result would hold its own node
+  return std::make_shared<Witness>(about, at::sequence_number::peek() - 1, saved, std::move(held), shared_from_this());
 }
 
 void GradientGuard::watch(Node& node, Witnesses witnesses) {
-  listen_to(node, [guard = shared_from_this(), &node, witnesses = std::move(witnesses)](const auto& sent,
-                                                                                        const auto& received) mutable {
-    guard->hear(node, std::exchange(witnesses, {}), sent, received);
+  const Arrivals arrivals = listen_below(node);
+  listen_to(node, [guard = shared_from_this(), &node, witnesses = std::move(witnesses), arrivals](
+                      const auto& sent, const auto& received) {
+    guard->hear(node, witnesses, arrivals, sent, received);
   });
 }
 
-void GradientGuard::hear(Node& node, Witnesses witnesses, const std::vector<at::Tensor>& sent,
+void GradientGuard::hear(Node& node, Witnesses witnesses, const Arrivals& arrivals, const std::vector<at::Tensor>& sent,
                          const std::vector<at::Tensor>& received) noexcept {
   const bool is_plain = !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
                         are_plain(sent) && are_plain(received);
   try {
-    std::erase_if(witnesses, [](const auto& witness) { return !witness->restored; });
+    std::erase_if(witnesses, [](const auto& witness) { return !witness->restored() || !witness->take(); });
     if (is_plain && !witnesses.empty()) {
-      Seen seen{{}, compare(node, witnesses, sent, received)};
-      for (const auto& witness : witnesses) seen.sites.push_back(witness->site);
+      Seen seen{{}, compare(node, witnesses, arrivals, sent, received)};
+      for (const auto& witness : witnesses) seen.sites.push_back(witness->about.site);
       const std::lock_guard lock(mutex_);
       if (!seen.comparisons.empty()) seen_.push_back(std::move(seen));
     }
   } catch (const std::exception&) {  // most likely memory ran out; the sites wait for another step
     forget_exception();
   }
-  for (const auto& witness : witnesses) {
-    witness->saved.reset();
-    witness->restored.reset();
-    witness->room.reset();
-  }
+  for (const auto& witness : witnesses) witness->let_go();
 }
 
 /// Leaves out comparisons on a device whose stream is being captured: reading them would break the capture.
@@ -156,13 +143,13 @@ std::vector<GradientGuard::Verdict> GradientGuard::begin_step() {
   std::span<const float> rest = values;
   for (const Seen& seen : ready) {
     const std::size_t count = 3 * seen.comparisons.size();
-    const auto is_bad = is_spoilt(seen.comparisons, rest.first(count));
+    const auto noise = noise_of(seen.comparisons, rest.first(count));
     rest = rest.subspan(count);
-    if (!is_bad) continue;
+    if (!noise) continue;
     idle_steps_ = 0;
     for (const SiteId site : seen.sites) {
       waiting_.erase(site.value);
-      verdicts.push_back({site, *is_bad});
+      verdicts.push_back({site, *noise});
     }
   }
   is_active_ = idle_steps_++ < kMostIdleSteps && (!waiting_.empty() || held_before_ == 0);

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "actzip/session.hpp"
-#include "actzip/use.hpp"
 #include "observe/gradient_comparison.hpp"
 
 namespace actzip::torch {
@@ -31,12 +30,12 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
   /// Whether some sites may still be unchecked. Costs one relaxed load.
   [[nodiscard]] bool is_active() const { return is_active_.load(std::memory_order_relaxed); }
 
-  /// Called when the session has met a site for the first time.
+  /// Called when the session has met a site for the first time, and when a round of checks begins.
   void note_new_site();
 
   struct Verdict {
     SiteId site;
-    bool is_spoilt = false;
+    double noise = 0.0;  ///< see Session::note_look()
   };
   /// Between two steps: returns the sites checked since the last call. Waits for devices, unless their streams are being
   /// captured.
@@ -50,15 +49,15 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
 
   /// Forward: a witness for a lossy, unchecked site; null if the site must wait for another step. `room(bytes)` returns
   /// what reserves memory for it in the budget, or null if there is none left.
-  std::shared_ptr<Witness> witness(SiteId site, Use use, const at::Tensor& tensor,
+  std::shared_ptr<Witness> witness(const Witness::About& about, const at::Tensor& tensor,
                                    const std::function<std::shared_ptr<void>(std::size_t)>& room);
 
   /// Forward: `node` will restore what these witness.
   void watch(::torch::autograd::Node& node, Witnesses witnesses);
 
   /// Backward: `node` received `received` and returned `sent`. Never throws: on failure the sites wait for another step.
-  void hear(::torch::autograd::Node& node, Witnesses witnesses, const std::vector<at::Tensor>& sent,
-            const std::vector<at::Tensor>& received) noexcept;
+  void hear(::torch::autograd::Node& node, Witnesses witnesses, const Arrivals& arrivals,
+            const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received) noexcept;
 
  private:
   struct Seen {

@@ -68,7 +68,7 @@ void Packed::check_version() const {
 /// program still holds the input.
 void Packed::note_holder() const {
   if (!is_input_ || !kept_.blob || slice_) return;
-  const bool is_witnessed = witness_ && witness_->saved.defined();
+  const bool is_witnessed = witness_ && witness_->saved().defined();
   const auto own = as_is_.defined() ? static_cast<std::size_t>(kept_.blob.use_count()) : std::size_t{is_witnessed};
   actzip::note_holder(kept_, (as_is_.defined() ? as_is_.storage().use_count() : input_.use_count()) > own);
 }
@@ -84,8 +84,8 @@ at::Tensor Packed::unpack() const {
 
 at::Tensor Packed::unpack_as_tried() const {
   const bool is_exact = witness_ && is_called(*witness_);
-  at::Tensor tensor = is_exact ? witness_->saved : as_tried(unpack(), site_, kept_.trial.get());
-  if (witness_) note_restored(*witness_, tensor);
+  at::Tensor tensor = is_exact ? witness_->saved() : as_tried(unpack(), site_, kept_.trial.get());
+  if (witness_) witness_->note_restored(tensor);
   if (call_) call_->note_restored(part_, tensor);
   return tensor;
 }

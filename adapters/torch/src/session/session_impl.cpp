@@ -5,9 +5,12 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/backward.hpp"
 #include "base/convert.hpp"
@@ -33,12 +36,35 @@ Where where_is(const std::string* module) {
 /// the strides that they are given.
 bool runs_unknown_code(const OperatorInfo& op) { return op.is_opaque || &op == &unknown_operator(); }
 
+/// What the user is told about sites of which few bits are too few.
+constexpr std::array<std::pair<Remedy, const char*>, 3> kVerdicts = {{
+    {Remedy::exact,
+     " spoilt a gradient; what is saved there is kept as it is from now on. A rule for these sites would spare the "
+     "first steps, too"},
+    {Remedy::more_bits, " made much of a gradient noise; these sites get more bits from now on"},
+    {Remedy::no_room,
+     " make much of a gradient noise, and more bits would take too much memory. A rule for these sites, or a larger "
+     "bits=, gives them more nevertheless"},
+}};
+
+/// The names of some sites, and how many more there are.
+std::string few_of(const std::vector<std::string>& sites) {
+  constexpr std::size_t kMostNames = 3;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(sites.size(), kMostNames); ++i) {
+    names += (i == 0 ? "'" : ", '") + sites[i] + "'";
+  }
+  return sites.size() <= kMostNames ? names : names + " and " + std::to_string(sites.size() - kMostNames) + " more";
+}
+
 }  // namespace
 
 bool SessionImpl::begin_step() {
+  begin_nodes();
   take_observation();
   believe_guard();
   session_.begin_step();
+  if (session_.begins_looks()) guard_->note_new_site();
   backward_ran_->store(false, std::memory_order_relaxed);
   samples->begin_step();
   const std::lock_guard lock(mutex_);
@@ -61,11 +87,15 @@ void SessionImpl::believe_guard() {
     const std::lock_guard lock(mutex_);
     if (open_steps_ > 0) return;
   }
-  for (const auto& [site, is_spoilt] : guard_->begin_step()) {
-    const bool is_kept_exactly = session_.note_look(site, is_spoilt);
-    if (is_spoilt && !is_kept_exactly) guard_->postpone(site);
+  for (const auto& [site, noise] : guard_->begin_step()) {
+    const Remedy remedy = session_.note_look(site, noise);
+    if (remedy == Remedy::none) continue;
+    if (session_.wants_look(site)) {
+      guard_->postpone(site);  // a budget gives it more bits without a word
+      continue;
+    }
     const std::lock_guard lock(mutex_);
-    if (is_kept_exactly) spoilt_.push_back(session_.site_name(site));
+    remedies_.emplace_back(session_.site_name(site), remedy);
   }
 }
 
@@ -85,18 +115,17 @@ std::string SessionImpl::take_notice() {
 }
 
 std::string SessionImpl::guard_notice() {
-  constexpr std::size_t kMostNames = 3;
   const std::lock_guard lock(mutex_);
-  if (spoilt_.empty()) return {};
-  std::string names;
-  for (std::size_t i = 0; i < std::min(spoilt_.size(), kMostNames); ++i) {
-    names += (i == 0 ? "'" : ", '") + spoilt_[i] + "'";
+  std::string text;
+  for (const auto& [remedy, verdict] : kVerdicts) {
+    std::vector<std::string> sites;
+    for (const auto& [site, own] : remedies_) {
+      if (own == remedy) sites.push_back(site);
+    }
+    if (!sites.empty()) text += (text.empty() ? "actzip: few bits of " : "; few bits of ") + few_of(sites) + verdict;
   }
-  if (spoilt_.size() > kMostNames) names += " and " + std::to_string(spoilt_.size() - kMostNames) + " more";
-  spoilt_.clear();
-  return "actzip: few bits of " + names +
-         " spoilt a gradient; what is saved there is kept as it is from now on. A rule for these sites would spare the "
-         "first steps, too; guard=False switches this check off";
+  remedies_.clear();
+  return text.empty() ? text : text + ". guard=False switches this check off";
 }
 
 void SessionImpl::begin_layer_step() {
@@ -304,16 +333,15 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
 
 /// Returns a witness if the site should be checked in this step. A derived tensor is never checked: its bytes are those
 /// of another tensor.
-std::shared_ptr<Witness> SessionImpl::witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor) {
+std::shared_ptr<Witness> SessionImpl::witness_of(SiteId site, Use use, const Kept& kept, const at::Tensor& tensor) {
   guard_->note_saved(tensor.nbytes());
-  if (!is_lossy(kept) || kept.derived || session_.is_trial()) return nullptr;
-  if (session_.was_looked_at(place.id)) return nullptr;
-  if (!session_.is_settled(place.id)) {
-    guard_->postpone(place.id);
+  if (!is_lossy(kept) || kept.derived || session_.is_trial() || !session_.wants_look(site)) return nullptr;
+  if (!session_.is_settled(site)) {
+    guard_->postpone(site);
     return nullptr;
   }
-  return guard_->witness(place.id, place.group->use, tensor,
-                         [&](std::size_t bytes) { return session_.hold_beside(place.id, bytes); });
+  const Witness::About about{site, enters_linearly(use), !session_.was_looked_at(site)};
+  return guard_->witness(about, tensor, [&](std::size_t bytes) { return session_.hold_beside(site, bytes); });
 }
 
 Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help) {
@@ -328,7 +356,9 @@ Packed SessionImpl::pack_at(const Place& place, const at::Tensor& tensor, const 
     const ProfileRange range("encode", [&]() -> const std::string& { return session_.site_name(place.id); });
     packed.kept_ = session_.keep(place.id, saved, current_stream(tensor.device()), torch_memory(),
                                  source != nullptr ? &source->kept_ : nullptr);
-    if (guard_->is_active() && !saver.op->runs_once) packed.witness_ = witness_of(place, packed.kept_, tensor);
+    if (guard_->is_active() && !saver.op->runs_once) {
+      packed.witness_ = witness_of(place.id, place.group->use, packed.kept_, tensor);
+    }
   } else {
     packed.kept_ = session_.keep(place.id, saved, Stream(), torch_memory());
   }
@@ -346,12 +376,13 @@ ReservedPack SessionImpl::reserve(const at::Tensor& tensor, const Saver& saver, 
   const bool has_memory = saved.identity.address != 0;
   const auto guard = has_memory ? guard_for(tensor.device()) : c10::OptionalDeviceGuard();
   const Stream stream = has_memory ? current_stream(tensor.device()) : Stream();
-  return {session_.reserve(place.id, saved, stream, torch_memory()), tensor, saver.op, std::move(packed)};
+  return {session_.reserve(place.id, saved, stream, torch_memory()), tensor, saver.op, place.group->use,
+          std::move(packed)};
 }
 
-/// Never has a witness, since a layer that encodes its input itself also reads the bytes itself.
+/// Has no witness if the layer has encoded its input itself, since it then also reads the bytes itself.
 Packed SessionImpl::pack(ReservedPack reserved, Written written) {
-  auto& [room, tensor, op, packed] = reserved;
+  auto& [room, tensor, op, use, packed] = reserved;
   const SavedTensor saved = room.tensor();
   const bool has_memory = saved.identity.address != 0;
   {
@@ -361,7 +392,13 @@ Packed SessionImpl::pack(ReservedPack reserved, Written written) {
       range.emplace("encode", [&]() -> const std::string& { return reserved.room.site(); });
     packed.kept_ = session_.keep(std::move(room), written);
   }
-  if (has_memory && guard_->is_active() && !op->runs_once) guard_->note_saved(tensor.nbytes());
+  if (has_memory && guard_->is_active() && !op->runs_once) {
+    if (written == Written::nothing) {
+      packed.witness_ = witness_of(packed.site_, use, packed.kept_, tensor);
+    } else {
+      guard_->note_saved(tensor.nbytes());
+    }
+  }
   complete(packed, tensor, saved, *op, /*source=*/nullptr);
   return std::move(packed);
 }

@@ -35,6 +35,7 @@ struct ReservedPack {
   Reservation room;
   at::Tensor tensor;
   const OperatorInfo* op;
+  Use use;
   Packed packed;  ///< filled in as far as possible
 };
 
@@ -123,7 +124,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   SiteGroup& group_of(const Saver& saver, const std::string* module);
   SiteId next_in(SiteGroup& group, const Saver& saver, const std::string* module);
   SavedTensor describe(const at::Tensor& tensor, const Saver& saver, const Place& place, const PackHelp& help) const;
-  [[nodiscard]] std::shared_ptr<Witness> witness_of(const Place& place, const Kept& kept, const at::Tensor& tensor);
+  [[nodiscard]] std::shared_ptr<Witness> witness_of(SiteId site, Use use, const Kept& kept, const at::Tensor& tensor);
   Packed pack_at(const Place& place, const at::Tensor& tensor, const Saver& saver, const PackHelp& help);
   void complete(Packed& packed, const at::Tensor& tensor, const SavedTensor& saved, const OperatorInfo& op,
                 const Packed* source);
@@ -145,7 +146,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   int asked_ = 0;                        ///< how often its result was asked for
   SiteSequence sequence_;
   LossSites loss_sites_{session_};
-  std::vector<std::string> spoilt_;                          ///< sites that the user has not been told about
+  std::vector<std::pair<std::string, Remedy>> remedies_;     ///< of sites that the user has not been told about
   std::unordered_map<SiteAddress, SiteGroup, Hash> groups_;  // its values keep their addresses
   std::unordered_map<std::string, std::unique_ptr<std::string>> module_paths_;
 };

@@ -1,0 +1,120 @@
+// When a guard checks sites, and what the session does about those that make too much of a gradient noise.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <mutex>
+#include <optional>
+#include <variant>
+
+#include "actzip/levels.hpp"
+#include "actzip/registry.hpp"
+#include "actzip/use.hpp"
+#include "session/state.hpp"
+
+namespace actzip::session {
+
+namespace {
+
+/// The part of a gradient's squared norm that may be noise. A lost gradient has 1.
+constexpr double kMostNoise = 0.9;
+/// The same for products with linear operands. Their noise does not grow in the node, but the gradient of a weight sums
+/// over many rows, and where these cancel, noise remains.
+constexpr double kMostOfSums = 0.3;
+/// With few bits there is more noise even where nothing cancels: as much as the codec's error.
+constexpr double kMostOfError = 3.0;
+/// Above this, the gradient of a weight is zero but for rounding, and so says nothing.
+constexpr double kNoGradient = 1e4;
+/// More bits are to bring the noise down to this part, but products get 4 at most: near the end of training gradients of
+/// a whole data set cancel by themselves, and all errors are large in relation.
+constexpr double kAim = 0.1;
+/// What more bits may take of what a step would hold uncompressed.
+constexpr double kMostRaised = 0.1;
+
+constexpr std::int64_t kFirstRound = 50;
+constexpr std::int64_t kLongestPause = 1000;
+
+/// The step with which the latest round of checks began, at or before `step`.
+std::int64_t round_at(std::int64_t step) {
+  if (step >= kLongestPause) return step - step % kLongestPause;
+  std::int64_t round = 0;
+  for (std::int64_t next = kFirstRound; next <= step; next *= 2) round = next;
+  return round;
+}
+
+double most_noise(Use use, const CodecSpec& spec) {
+  return enters_linearly(use) ? std::max(kMostOfSums, kMostOfError * expected_error(spec)) : kMostNoise;
+}
+
+}  // namespace
+
+/// By default, a guard does not interfere with a preset of one codec or a level of another system.
+bool State::is_guarded() const {
+  if (options_.dry || !options_.only.empty()) return false;
+  return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());
+}
+
+bool State::wants_look(SiteId id) {
+  const Site& site = site_at(id);
+  return site.look == Look::none || (site.look != Look::spoilt && site.look_step < round_at(step_));
+}
+
+bool State::was_looked_at(SiteId site) { return site_at(site).look != Look::none; }
+
+bool State::begins_looks() const {
+  const std::int64_t step = step_;
+  return step > 0 && round_at(step) == step;
+}
+
+Remedy State::note_look(SiteId id, double noise) {
+  Site& site = site_at(id);
+  const std::lock_guard lock(mutex_);
+  const bool is_first = site.look == Look::none;
+  const Site& keeper = site.keeper != nullptr ? *site.keeper : site;
+  Remedy remedy = Remedy::none;
+  if (!(noise <= most_noise(site.use, keeper.last.spec))) {
+    if (plans_bytes() && ask_for_more_bits(site)) return Remedy::more_bits;
+    remedy = is_first || !std::isfinite(noise) ? Remedy::exact : raise(site, noise);
+  }
+  if (remedy == Remedy::exact) {
+    site.look = Look::spoilt;
+  } else if (is_first) {
+    site.look = Look::fine;
+  }
+  site.look_step = step_.load();
+  return remedy;
+}
+
+/// Requires the mutex. Chooses the fewest bits that leave little noise.
+Remedy State::raise(Site& site, double noise) {
+  const Site& keeper = site.keeper != nullptr ? *site.keeper : site;
+  const CodecSpec& held = keeper.last.spec;
+  const bool is_linear = enters_linearly(site.use);
+  if (is_linear && noise > kNoGradient) return Remedy::none;
+  if (!session::can_plan(*site.row, {.keep = Keep::encoded, .spec = held, .reason = {}})) {
+    return is_linear ? Remedy::none : Remedy::exact;
+  }
+  const double error = expected_error(held);
+  auto choices = choices_for(keeper, kept_shape(keeper), site.least_bits, has_plane(held), adaptation_.limits());
+  std::erase_if(choices, [&](const PlanChoice& choice) {
+    return choice.error >= error || (is_linear && choice.bits > Rotated::kMostBits);
+  });
+  if (choices.empty()) return Remedy::none;
+  auto better = std::ranges::find_if(
+      choices, [&](const PlanChoice& choice) { return noise * choice.error <= kAim * error; });
+  if (better == choices.end()) better = std::prev(choices.end());
+  double before = 0.0;
+  for (const Site* each : order_) before += static_cast<double>(each->last.before);
+  const double more = static_cast<double>(better->bytes) - static_cast<double>(keeper.last.after);
+  if (raised_bytes_ + more > kMostRaised * before) return Remedy::no_room;
+  raised_bytes_ += std::max(more, 0.0);
+  if (std::holds_alternative<Copy>(better->spec)) return Remedy::exact;
+  CodecSpec spec = better->spec;
+  if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = false;  // it belongs to who asked for it
+  site.least_bits = Bits(better->bits);
+  if (site.planned) site.planned->spec = spec;
+  site.raised = spec;
+  site.look = Look::noisy;
+  return Remedy::more_bits;
+}
+
+}  // namespace actzip::session
