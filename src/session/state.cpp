@@ -120,7 +120,7 @@ SiteId State::make_site(const SiteKey& key) {
 /// A loaded site knows its bits, but not its use until its adapter names it.
 void State::learn_use(Site& site, const SiteKey& key) const {
   if (site.row != nullptr && site.use == key.use) return;
-  site.row = &policy_.row(key);
+  site.row = site.last_row = &policy_.row(key);
   site.use = key.use;
 }
 
@@ -143,7 +143,7 @@ const std::string& State::site_name(SiteId site) { return site_at(site).name; }
 SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
   SiteChoice choice{by_policy(site, tensor)};
   if (!adaptation_.is_on() || tensor.role != Role::activation) return choice;
-  choice.can_plan = can_plan(*site.row, choice);
+  choice.can_plan = can_plan(effective_row(*site.row, tensor.facts), choice);
   if (!choice.can_plan) return choice;
   choice.table_error = expected_error(choice.spec);
   const std::lock_guard lock(mutex_);
@@ -420,6 +420,7 @@ void State::record(const SavedTensor& tensor, const Reserved& reserved) {
   site.last = outcome;
   site.is_freed = false;
   site.row_elems = tensor.facts.row_elems;
+  site.last_row = &effective_row(*site.row, tensor.facts);
   site.can_plan = can_plan;
   site.table_error = reserved.choice.table_error;
   site.keeper = reserved.kept.blob ? reserved.kept.blob->site : nullptr;

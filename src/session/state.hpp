@@ -78,9 +78,10 @@ struct Site {
   Shape shape;  ///< of the last tensor, as are the members down to table_error
   DType dtype = DType::f32;
   std::int64_t row_elems = 0;
-  bool can_plan = false;     ///< a plan may choose how its values are kept
-  double table_error = 0.0;  ///< error of the table's choice, if a plan may choose
-  bool has_plane = false;    ///< it needs a mask, and kept values with a mask plane for other sites
+  const PolicyRow* last_row = nullptr;  ///< `row`, or what replaces it: see effective_row()
+  bool can_plan = false;                ///< a plan may choose how its values are kept
+  double table_error = 0.0;             ///< error of the table's choice, if a plan may choose
+  bool has_plane = false;               ///< it needs a mask, and kept values with a mask plane for other sites
   SampleSummaries summaries;
   bool is_freed = false;   ///< what it kept in its last step was freed before backward
   Site* keeper = nullptr;  ///< the site that keeps its memory, possibly itself; null if nothing is kept
