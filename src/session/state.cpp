@@ -224,7 +224,7 @@ Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& tar
   if (tensor.role != Role::activation && tensor.identity.address == 0) {
     outcome.before = outcome.after = tensor.bytes;
     if (budget_ && tensor.bytes > 0) {
-      auto blob = exact_blob(site, hold(tensor.bytes, target));
+      auto blob = exact_blob(site, hold(tensor.bytes, target, reserved));
       blob->site = &site;
       reserved.kept.blob = std::move(blob);
     }
@@ -239,6 +239,7 @@ Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& tar
 /// The second half: from here on, others know of the tensor.
 Kept State::keep(Reserved reserved, const SavedTensor& tensor, const Target& target, Written written) {
   Site& site = *reserved.site;
+  if (reserved.over_budget > 0) note_over_budget(reserved.over_budget);
   if (reserved.wants_bytes()) fill(*reserved.made, site, tensor, target, written);
   if (reserved.made) put_in_table(reserved, written);
   record(tensor, reserved);
@@ -337,7 +338,7 @@ void State::store(const SavedTensor& tensor, Storing storing, const Target& targ
     outcome.samples = segments.total_bits != 0 ? segments.count : 0;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
   }
-  auto blob = options_.dry ? exact_blob(site, {}) : store_in_place(site, tensor, segments, target, outcome);
+  auto blob = options_.dry ? exact_blob(site, {}) : store_in_place(tensor, segments, target, reserved);
   const Keep how = blob->contents().how;
   blob->keys = std::move(storing.keys);
   blob->want = want;
@@ -347,12 +348,17 @@ void State::store(const SavedTensor& tensor, Storing storing, const Target& targ
 }
 
 /// A tensor kept as is on its device needs no bytes of the session's; one in host memory is a copy.
-std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
-                                            const Target& target, Outcome& outcome) {
+std::shared_ptr<Blob> State::store_in_place(const SavedTensor& tensor, const Segments& segments, const Target& target,
+                                            Reserved& reserved) {
+  const Site& site = *reserved.site;
+  Outcome& outcome = reserved.outcome;
   if (outcome.reason == kCallers) return exact_blob(site, {});
-  if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after, target));
+  if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after, target, reserved));
   Place place = place_for(site, outcome.after, target);
-  if (place.tier == Tier::nowhere) return dropped_blob(site, tensor, outcome.spec);
+  if (place.tier == Tier::nowhere) {
+    reserved.over_budget = outcome.after;
+    return dropped_blob(site, tensor, outcome.spec);
+  }
   if (place.tier == Tier::host) outcome.kind = SiteKind::encoded;
   if (outcome.kind == SiteKind::as_is) return exact_blob(site, std::move(place.held));
   return blob_with_room(site, tensor, outcome.spec, segments, std::move(place), target);

@@ -102,6 +102,7 @@ struct Reserved {
   Kept kept = {};
   /// For the table of shares: what is kept of the tensor, or the mark. Null if neither is new.
   std::shared_ptr<Blob> made = {};
+  std::size_t over_budget = 0;  ///< bytes for which a budget had no room
 
   [[nodiscard]] bool wants_bytes() const { return made && made->wants_bytes(); }
 };
@@ -252,8 +253,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] HeldMemory::Part have_room(std::size_t bytes, const Target& target);
   [[nodiscard]] double behind(const Site& site);
   void note_over_budget(std::size_t bytes);
-  std::shared_ptr<Blob> store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
-                                       const Target& target, Outcome& outcome);
+  std::shared_ptr<Blob> store_in_place(const SavedTensor& tensor, const Segments& segments, const Target& target,
+                                       Reserved& reserved);
   std::shared_ptr<Blob> blob_with_room(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                        Segments segments, Place place, const Target& target);
   void fill(Blob& blob, Site& site, const SavedTensor& tensor, const Target& target, Written written);
@@ -269,7 +270,7 @@ class State : public std::enable_shared_from_this<State> {
   void choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const;
   Want fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have);
   [[nodiscard]] bool plans_bytes() const { return budget_ && !offload_; }
-  [[nodiscard]] HeldMemory::Part hold(std::size_t bytes, const Target& target);
+  [[nodiscard]] HeldMemory::Part hold(std::size_t bytes, const Target& target, Reserved& reserved);
   [[nodiscard]] Error over_budget() const;
   std::shared_ptr<Blob> exact_blob(const Site& site, HeldMemory::Part held);
   std::shared_ptr<Blob> dropped_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);

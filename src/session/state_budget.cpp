@@ -121,7 +121,6 @@ State::Place State::place_for(const Site& site, std::size_t bytes, const Target&
     return {can_go && !is_on_cpu ? Tier::host : Tier::device, std::move(part)};
   }
   if (is_taken && is_on_cpu) return {Tier::host, {}};
-  note_over_budget(bytes);
   return {Tier::nowhere, {}};
 }
 
@@ -272,11 +271,11 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
   return {Keep::encoded, best->spec, have.not_negative};
 }
 
-/// Counts bytes that can neither be encoded nor moved. If there is no room, backward fails.
-HeldMemory::Part State::hold(std::size_t bytes, const Target& target) {
+/// Counts bytes that can neither be encoded nor moved. If there is no room and they are kept, backward fails.
+HeldMemory::Part State::hold(std::size_t bytes, const Target& target, Reserved& reserved) {
   if (!budget_) return {};
   HeldMemory::Part part = have_room(bytes, target);
-  if (!part) note_over_budget(bytes);
+  if (!part) reserved.over_budget = bytes;
   return part;
 }
 

@@ -290,6 +290,22 @@ TEST_F(BudgetTest, attention_that_cannot_run_again_never_gets_few_bits) {
   backward();
 }
 
+TEST_F(BudgetTest, a_reservation_that_nobody_keeps_fails_no_step) {
+  restart({.budget = std::to_string(rotated_bytes(1))});
+  session->begin_step();
+  const test::FakeTensor tensor(kBudgetElems);
+  const test::FakeTensor other(kBudgetElems, 1.0F);
+  SavedTensor parameter = other.saved();
+  parameter.role = Role::parameter;
+  parameter.bytes = kPlainBytes;
+  kept_.push_back(session->keep(id("a"), tensor.saved(), Stream(), memory));
+  (void)session->reserve(id("b"), other.saved(), Stream(), memory);
+  (void)session->reserve(id("c"), parameter, Stream(), memory);
+  restore(kept_.front(), Stream(), memory);
+  kept_.push_back(session->keep(session->reserve(id("b"), other.saved(), Stream(), memory), Written::nothing));
+  expect_says(ErrorCode::budget_too_small, "this step would hold", [&] { backward(); });
+}
+
 TEST_F(BudgetTest, an_adapter_keeps_something_beside_only_if_there_is_room) {
   restart({.budget = std::to_string(3 * rotated_bytes(2) + 1000)});
   steps(2);
