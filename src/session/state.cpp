@@ -364,10 +364,10 @@ std::shared_ptr<Blob> State::store_in_place(const SavedTensor& tensor, const Seg
   return blob_with_room(site, tensor, outcome.spec, segments, std::move(place), target);
 }
 
-/// An encoding that others cannot read is entered under no key.
+/// An encoding that others cannot read is entered under no key. Nobody has written one if no bytes were wanted.
 void State::put_in_table(const Reserved& reserved, Written written) {
   Blob& blob = *reserved.made;
-  if (written == Written::own) blob.keys = {};
+  if (written == Written::own && blob.wants_bytes()) blob.keys = {};
   blob.site = reserved.site;
   if (reserved.kept.blob == reserved.made) blob.kept_at = reserved.site->kept_at = now();
   shared.insert(blob);
