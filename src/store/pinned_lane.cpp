@@ -206,7 +206,7 @@ void PinnedLane::bring(PinnedBlob& blob, const Stream& reader) {
     copier_.copy(copy.data, blob.host.data, blob.size, inward_);
     flight.done = memory_.point_in(inward_);
   } catch (...) {
-    keep_for_inward(copy);
+    free_after_copy(std::move(copy), flight);
     throw;
   }
   blob.arrived = flight.done;
@@ -260,7 +260,10 @@ void PinnedLane::freed(PinnedBlob& blob) noexcept {
 
 /// Drops the copy on the device. The bytes are in pinned memory as well.
 void PinnedLane::drop_copy(PinnedBlob& blob) noexcept {
-  if (!blob.was_read) keep_for_inward(blob.copy);  // no stream has waited for the copy
+  if (!blob.was_read) {  // no stream has waited for the copy
+    const auto flight = std::ranges::find(coming_, blob.arrived, &Flight::done);
+    if (flight != coming_.end()) free_after_copy(std::move(blob.copy), *flight);
+  }
   order_.forget_asked(blob);
   std::erase(copies_, &blob);
   copy_bytes_ -= blob.size;
@@ -270,10 +273,13 @@ void PinnedLane::drop_copy(PinnedBlob& blob) noexcept {
   set_away(blob, true);
 }
 
-void PinnedLane::keep_for_inward(const Allocation& copy) noexcept {
+/// Frees device memory that `flight` may still write to. Usually the allocator waits for the copy; if the device
+/// refuses that, the flight keeps the memory.
+void PinnedLane::free_after_copy(Allocation copy, Flight& flight) noexcept {
   try {
     copier_.keep_for(copy, inward_);
-  } catch (const std::exception&) {  // a device that fails copies nothing any more
+  } catch (const std::exception&) {
+    flight.device = std::move(copy);
   }
 }
 

@@ -78,9 +78,10 @@ class PinnedLane {
   [[nodiscard]] StoreStats stats() const;
 
  private:
-  /// A copy under way. It keeps its pinned memory until it has ended.
+  /// A copy under way. It keeps its pinned memory until it has ended, and device memory that nothing else protects.
   struct Flight {
     Allocation host;
+    Allocation device;
     std::size_t bytes = 0;
     HeldMemory::Part held;       ///< what the device memory that it frees counts for
     std::shared_ptr<void> done;  ///< null if the device gave no point; it ends with the next one
@@ -101,7 +102,7 @@ class PinnedLane {
   void bring(PinnedBlob& blob, const Stream& reader);
   void ask_ahead(const Stream& reader);
   void drop_copy(PinnedBlob& blob) noexcept;
-  void keep_for_inward(const Allocation& copy) noexcept;
+  void free_after_copy(Allocation copy, Flight& flight) noexcept;
   bool drop_one(bool ahead) noexcept;
   std::size_t sweep();
   std::size_t sweep(Flights& flights);

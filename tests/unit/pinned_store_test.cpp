@@ -12,56 +12,16 @@
 
 #include "actzip/error.hpp"
 #include "expect_error.hpp"
-#include "fake_device.hpp"
+#include "pinned_fixture.hpp"
 #include "store/store.hpp"
 
 namespace actzip::store {
 namespace {
 
-using test::FakeDevice;
-
-constexpr std::size_t kBlob = std::size_t{64} << 10U;
-constexpr std::size_t kSmallWindow = 4 * kBlob;
-
-class PinnedStoreTest : public testing::Test {
- protected:
-  void TearDown() override {
-    store.reset();
-    device.synchronize();
-    EXPECT_EQ(device.faults, 0);
-    EXPECT_EQ(device.device_bytes, 0U);
-    EXPECT_EQ(device.pinned_bytes, 0U) << "pinned memory is given back";
-  }
-
-  Allocation kept(std::size_t bytes, std::uint64_t seed, HeldMemory::Part part = {}, const LeaveNote& note = {}) {
-    const Allocation reserved = store->reserve(bytes, stream, device, std::move(part));
-    device.write(stream, reserved, seed);
-    return store->put_away(reserved, stream, device, note);
-  }
-
-  std::vector<Allocation> forward(std::uint64_t num_blobs) {
-    std::vector<Allocation> blobs;
-    for (std::uint64_t i = 0; i < num_blobs; ++i) blobs.push_back(kept(kBlob, i));
-    return blobs;
-  }
-
-  void read(const Allocation& held, std::uint64_t seed, const Stream& reader) {
-    const Allocation bytes = store->fetch(held, stream, reader, device);
-    device.read(reader, bytes, seed);
-  }
-  void read(const Allocation& held, std::uint64_t seed) { read(held, seed, stream); }
-
-  void backward(std::vector<Allocation>& blobs) {
-    for (std::uint64_t i = blobs.size(); i-- > 0;) {
-      read(blobs[i], i);
-      blobs.pop_back();
-    }
-  }
-
-  FakeDevice device;
-  Stream stream = device.new_stream();
-  std::shared_ptr<Store> store = pinned_store({.window_bytes = kSmallWindow, .block_bytes = 16 * kBlob});
-};
+using test::kBlob;
+using test::kSmallWindow;
+using test::PinnedBudgetTest;
+using test::PinnedStoreTest;
 
 TEST_F(PinnedStoreTest, GivesBackWhatWasPutAwayAndKeepsTheLast) {
   std::vector<Allocation> blobs = forward(40);
@@ -255,38 +215,6 @@ TEST_F(PinnedStoreTest, WithoutPinnedMemoryEverythingStaysAndIsSaidOnce) {
                                                "memory stays on its device");
   }
 }
-
-class PinnedBudgetTest : public PinnedStoreTest {
- protected:
-  PinnedBudgetTest() {
-    held->set_limit(kLimit);
-    store = pinned_store({.window_bytes = kSmallWindow, .block_bytes = 16 * kBlob, .budget = held});
-  }
-  void TearDown() override {
-    PinnedStoreTest::TearDown();
-    EXPECT_EQ(held->now(), 0U);
-    EXPECT_LE(held->peak(), most);
-  }
-
-  HeldMemory::Part room(std::size_t bytes) {
-    HeldMemory::Part part = held->try_hold(bytes);
-    return part ? std::move(part) : store->make_room(bytes);
-  }
-
-  std::vector<Allocation> forward_within_budget(std::uint64_t num_blobs) {
-    std::vector<Allocation> blobs;
-    for (std::uint64_t i = 0; i < num_blobs; ++i) {
-      HeldMemory::Part part = room(kBlob);
-      EXPECT_TRUE(part);
-      blobs.push_back(kept(kBlob, i, std::move(part)));
-    }
-    return blobs;
-  }
-
-  static constexpr std::size_t kLimit = 3 * kBlob;
-  std::size_t most = kLimit;
-  std::shared_ptr<HeldMemory> held = std::make_shared<HeldMemory>();
-};
 
 TEST_F(PinnedBudgetTest, IsKeptByWaitingForCopies) {
   device.copy_microseconds = 200;
