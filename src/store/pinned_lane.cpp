@@ -303,14 +303,20 @@ bool PinnedLane::drop_one(bool ahead) noexcept {
 bool PinnedLane::give_way() {
   Lock lock(mutex_);
   if (sweep() > 0 || drop_one(/*ahead=*/false)) return true;
-  if (!leaving_.empty() && leaving_.front().done) {
-    wait_outside(lock, leaving_.front().done);
+  const auto flight = std::ranges::find_if(leaving_, [](const Flight& each) { return each.done != nullptr; });
+  if (flight != leaving_.end()) {
+    wait_outside(lock, flight->done);
     sweep();
     return true;
   }
   if (next_leaving_ == nullptr) return drop_one(/*ahead=*/true);
   PinnedBlob& blob = *next_leaving_;
-  leave(blob);
+  try {
+    leave(blob);
+  } catch (const std::exception&) {
+    if (drop_one(/*ahead=*/true)) return true;
+    throw;
+  }
   stop_waiting(blob);
   return true;
 }

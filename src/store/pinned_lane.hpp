@@ -67,8 +67,8 @@ class PinnedLane {
   void foresee(const Stream& reader);
   void freed(PinnedBlob& blob) noexcept;
 
-  /// Frees some device memory: drops what can be brought back again, waits for a copy, or starts one, whose Error it
-  /// throws. Returns false if nothing helps.
+  /// Frees some device memory: drops what can be brought back again, waits for a copy, or starts one. Throws the Error
+  /// of that copy if nothing else helps either; returns false if there is nothing to try.
   bool give_way();
 
   void trim();

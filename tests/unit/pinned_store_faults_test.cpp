@@ -18,6 +18,8 @@ using test::kSmallWindow;
 
 class PinnedFaultsTest : public test::PinnedStoreTest {};
 
+class PinnedBudgetFaultsTest : public test::PinnedBudgetTest {};
+
 TEST_F(PinnedFaultsTest, MemoryThatCannotBeKeptForItsCopyIsFreedAfterIt) {
   std::vector<Allocation> blobs = slow_forward(20);
   device.copy_microseconds = 3000;
@@ -34,6 +36,62 @@ TEST_F(PinnedFaultsTest, MemoryOfACopyThatGivesNoPointIsFreedAfterIt) {
   device.refused_points.only(4);  // the point at which the first copy has ended
   EXPECT_THROW(read(blobs[10], 10), Error);
   blobs.clear();
+}
+
+TEST_F(PinnedBudgetFaultsTest, ACopyThatWasRefusedHidesNoOther) {
+  device.copy_microseconds = 5000;
+  device.refused_copies.set(1);
+  std::vector<Allocation> blobs = forward_within_budget(3);
+  device.refused_copies.set(0);
+  HeldMemory::Part part = room(kBlob);
+  EXPECT_TRUE(part);
+  EXPECT_EQ(store->stats().copied_out, kBlob) << "no more than necessary";
+  part = {};
+  backward(blobs);
+}
+
+TEST_F(PinnedBudgetFaultsTest, WhatWasFetchedAheadMakesRoomIfNothingCanLeave) {
+  store = pinned_store({.window_bytes = kSmallWindow, .block_bytes = kBlob, .budget = held});
+  std::vector<Allocation> blobs = forward_within_budget(8);
+  device.synchronize();
+  store->trim();
+  device.pinned_limit = device.pinned_bytes.load();
+  read(blobs[7], 7);
+  EXPECT_GT(store->stats().ahead_bytes, 0U);
+  EXPECT_EQ(held->room(), 0U);
+  HeldMemory::Part part = room(kBlob);
+  EXPECT_TRUE(part);
+  part = {};
+  backward(blobs);
+}
+
+TEST(PinnedStoreDevices, OneWithoutPinnedMemoryLeavesItToTheOthers) {
+  test::FakeDevice device(2);
+  const std::vector<Stream> streams{device.new_stream(0), device.new_stream(1)};
+  const auto held = std::make_shared<HeldMemory>();
+  held->set_limit(3 * kBlob);
+  auto store = pinned_store({.window_bytes = kSmallWindow, .block_bytes = kBlob, .budget = held});
+  std::vector<std::pair<Allocation, Stream>> blobs;
+  const auto keep = [&](const Stream& stream) {
+    const Allocation reserved = store->reserve(kBlob, stream, device, held->try_hold(kBlob));
+    device.write(stream, reserved, blobs.size());
+    blobs.emplace_back(store->put_away(reserved, stream, device), stream);
+  };
+  keep(streams[1]);
+  keep(streams[1]);
+  device.pinned_limit = 0;
+  keep(streams[0]);  // now the budget is used up, and this one cannot leave
+  device.pinned_limit = SIZE_MAX;
+  EXPECT_TRUE(store->make_room(kBlob));
+  for (std::uint64_t i = 3; i-- > 0;) {
+    const auto& [bytes, stream] = blobs[i];
+    device.read(stream, store->fetch(bytes, stream, stream, device), i);
+  }
+  blobs.clear();
+  store.reset();
+  device.synchronize();
+  EXPECT_EQ(device.faults, 0);
+  EXPECT_EQ(device.device_bytes, 0U);
 }
 
 }  // namespace
