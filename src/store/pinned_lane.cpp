@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include "store/pinned_blocks.hpp"
@@ -171,12 +172,12 @@ Allocation PinnedLane::brought_back(PinnedBlob& blob, const Stream& reader) {
     ++stats_.waits;
     stays = bring_now(blob, reader);
   }
+  const auto drop = [this](PinnedBlob* beyond) { drop_copy(*beyond); };
+  const std::unique_ptr<PinnedBlob, decltype(drop)> beyond_budget(stays ? nullptr : &blob, drop);
   copier_.let_wait(reader, blob.arrived);
   if (blob.home.handle() != reader.handle()) copier_.keep_for(blob.copy, reader);
   blob.was_read = true;
-  Allocation bytes = blob.copy;
-  if (!stays) drop_copy(blob);
-  return bytes;
+  return blob.copy;
 }
 
 /// An operator always gets what it needs now. Beyond the budget it gets a buffer of its own, which is freed with it.
@@ -188,16 +189,27 @@ bool PinnedLane::bring_now(PinnedBlob& blob, const Stream& reader) {
       held = options_.budget->try_hold(blob.size);
     } while (!held && drop_one(/*ahead=*/false));
   }
-  bring(blob, reader);
+  bring(blob, needed_memory(blob.size, reader), reader);
   const bool stays = !options_.budget || held;
   blob.copy_held = std::move(held);
   return stays;
 }
 
-/// Starts the copy back, into memory that the reader may still use for something else at this point of its order.
-void PinnedLane::bring(PinnedBlob& blob, const Stream& reader) {
+/// Drops copies if the device is full: what is needed now comes first.
+Allocation PinnedLane::needed_memory(std::size_t bytes, const Stream& reader) {
+  while (true) {
+    try {
+      return memory_.allocate(bytes, reader);
+    } catch (const std::exception&) {
+      can_ask_ = false;
+      if (!drop_one(/*ahead=*/false) && !drop_one(/*ahead=*/true)) throw;
+    }
+  }
+}
+
+/// Starts the copy back to `copy`, which the reader may still use for something else at this point of its order.
+void PinnedLane::bring(PinnedBlob& blob, Allocation copy, const Stream& reader) {
   copies_.reserve(copies_.size() + 1);
-  Allocation copy = memory_.allocate(blob.size, reader);
   Flight& flight = coming_.emplace_back();
   flight.host = blob.host;
   try {
@@ -239,7 +251,7 @@ void PinnedLane::ask_ahead(const Stream& reader) {
       if (!held) return order_.take_back(blob);
     }
     try {
-      bring(blob, reader);
+      bring(blob, memory_.allocate(blob.size, reader), reader);
     } catch (const std::exception&) {
       order_.take_back(blob);
       can_ask_ = false;

@@ -99,7 +99,8 @@ class PinnedLane {
   Allocation on_device(const PinnedBlob& blob, const Stream& reader);
   Allocation brought_back(PinnedBlob& blob, const Stream& reader);
   bool bring_now(PinnedBlob& blob, const Stream& reader);
-  void bring(PinnedBlob& blob, const Stream& reader);
+  Allocation needed_memory(std::size_t bytes, const Stream& reader);
+  void bring(PinnedBlob& blob, Allocation copy, const Stream& reader);
   void ask_ahead(const Stream& reader);
   void drop_copy(PinnedBlob& blob) noexcept;
   void free_after_copy(Allocation copy, Flight& flight) noexcept;

@@ -94,5 +94,34 @@ TEST(PinnedStoreDevices, OneWithoutPinnedMemoryLeavesItToTheOthers) {
   EXPECT_EQ(device.device_bytes, 0U);
 }
 
+TEST_F(PinnedFaultsTest, WhatWasFetchedAheadMakesRoomOnAFullDevice) {
+  std::vector<Allocation> blobs = slow_forward(20);
+  read(blobs[15], 15);
+  device.synchronize();
+  EXPECT_GT(store->stats().ahead_bytes, 0U);
+  device.device_limit = device.device_bytes.load();
+  read(blobs[2], 2);
+  backward(blobs);
+}
+
+TEST_F(PinnedFaultsTest, AFullDeviceIsAnErrorThatLosesNothing) {
+  std::vector<Allocation> blobs = slow_forward(20);
+  device.device_limit = 0;
+  EXPECT_THROW(read(blobs[2], 2), Error);
+  device.device_limit = SIZE_MAX;
+  backward(blobs);
+}
+
+TEST_F(PinnedBudgetFaultsTest, ABufferBeyondTheBudgetDoesNotOutliveAFailure) {
+  std::vector<Allocation> blobs = forward_within_budget(8);
+  HeldMemory::Part other = room(kLimit);
+  ASSERT_TRUE(other) << "all of them have left";
+  device.refused_points.only(5);  // the reader's wait for the copy
+  EXPECT_THROW(read(blobs[0], 0), Error);
+  EXPECT_EQ(store->stats().device_bytes, 0U);
+  other = {};
+  backward(blobs);
+}
+
 }  // namespace
 }  // namespace actzip::store
