@@ -8,9 +8,19 @@
 #include <memory>
 #include <utility>
 
+#include "actzip/error.hpp"
 #include "store/pinned_blocks.hpp"
 
 namespace actzip::store {
+
+namespace {
+
+Error captured() {
+  return {ErrorCode::store_failure,
+          "store: bytes would be copied while a graph is captured (allowed: before the capture or after it)"};
+}
+
+}  // namespace
 
 PinnedBlob::~PinnedBlob() { lane->freed(*this); }
 
@@ -43,6 +53,13 @@ bool PinnedLane::wait_for_end(const Stream& stream) noexcept {
   }
 }
 
+/// Returns a point in the order of `stream`. Throws if there is none.
+std::shared_ptr<void> PinnedLane::point_in(const Stream& stream) {
+  std::shared_ptr<void> point = memory_.point_in(stream);
+  if (!point) throw captured();
+  return point;
+}
+
 void PinnedLane::note_reserved(const PinnedBlob& blob) {
   const std::lock_guard lock(mutex_);
   enter_device(blob.size);
@@ -53,7 +70,7 @@ void PinnedLane::put_away(PinnedBlob& blob, const Stream& writer, const LeaveNot
   if (blob.is_known) return;
   blob.writer = writer;
   blob.note = note;
-  blob.encoded = memory_.point_in(writer);
+  blob.encoded = point_in(writer);
   can_ask_ = true;
   order_.add(blob);
   blob.is_waiting = true;
@@ -128,13 +145,14 @@ bool PinnedLane::try_leave(PinnedBlob& blob) {
 /// Starts the copy out. The device memory is freed now and reused only after the copy. If anything throws, nothing has
 /// changed, except perhaps the pinned memory in use.
 void PinnedLane::leave(PinnedBlob& blob) {
+  if (memory_.copier(blob.writer) == nullptr) throw captured();
   Allocation host = arena_->allocate(blob.size);
   Flight& flight = leaving_.emplace_back();
   flight.host = host;
   copier_.let_wait(outward_, blob.encoded);
   copier_.keep_for(blob.device, outward_);
   copier_.copy(host.data, blob.device.data, blob.size, outward_);
-  flight.done = memory_.point_in(outward_);
+  flight.done = point_in(outward_);
   flight.bytes = blob.size;
   flight.held = std::move(blob.held);
   leaving_bytes_ += blob.size;
@@ -213,10 +231,10 @@ void PinnedLane::bring(PinnedBlob& blob, Allocation copy, const Stream& reader) 
   Flight& flight = coming_.emplace_back();
   flight.host = blob.host;
   try {
-    copier_.let_wait(inward_, memory_.point_in(reader));
+    copier_.let_wait(inward_, point_in(reader));
     copier_.let_wait(inward_, blob.left);
     copier_.copy(copy.data, blob.host.data, blob.size, inward_);
-    flight.done = memory_.point_in(inward_);
+    flight.done = point_in(inward_);
   } catch (...) {
     free_after_copy(std::move(copy), flight);
     throw;

@@ -89,6 +89,7 @@ class PinnedLane {
   using Flights = std::deque<Flight>;
   using Lock = std::unique_lock<std::mutex>;
 
+  std::shared_ptr<void> point_in(const Stream& stream);
   bool wait_for_end(const Stream& stream) noexcept;
   void wait_outside(Lock& lock, const std::shared_ptr<void>& point);
   void let_leave(Lock& lock);

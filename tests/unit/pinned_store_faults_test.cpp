@@ -123,5 +123,18 @@ TEST_F(PinnedBudgetFaultsTest, ABufferBeyondTheBudgetDoesNotOutliveAFailure) {
   backward(blobs);
 }
 
+TEST_F(PinnedBudgetFaultsTest, NothingLeavesWhileAGraphIsCaptured) {
+  held->set_limit(most = 4 * kBlob);
+  std::vector<Allocation> blobs = forward_within_budget(3);
+  const HeldMemory::Part other = room(kBlob);
+  device.is_capturing = true;
+  EXPECT_THROW((void)room(kBlob), Error);
+  EXPECT_EQ(store->stats().copied_out, 0U);
+  EXPECT_EQ(device.pinned_blocks, 0);
+  device.is_capturing = false;
+  EXPECT_TRUE(room(kBlob));
+  backward(blobs);
+}
+
 }  // namespace
 }  // namespace actzip::store
