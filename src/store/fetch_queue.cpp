@@ -34,19 +34,24 @@ void FetchQueue::note_fetch(Entry& entry) noexcept {
   // Nobody requested this entry, and it is away: backward begins, or takes another order.
   const bool is_surprise = is_first && entry.is_away && !entry.is_asked;
   forget_asked(entry);
-  if (is_surprise || is_forward_) begin_window(entry.before);
+  if (is_surprise) begin_window();
+  if (is_surprise || is_forward_) continue_from(entry.before);
 }
 
 void FetchQueue::foresee() noexcept {
-  if (is_forward_) begin_window(last_);
+  if (is_forward_) continue_from(last_);
 }
 
 /// Entries that were requested but are never used, because their graph is kept and forgotten, must not fill the window
 /// for ever.
-void FetchQueue::begin_window(Entry* first) noexcept {
-  is_forward_ = false;
+void FetchQueue::begin_window() noexcept {
   ++window_;
   ahead_bytes_ = 0;
+}
+
+/// Requests still count: checkpoints and other threads put entries away in the middle of a backward.
+void FetchQueue::continue_from(Entry* first) noexcept {
+  is_forward_ = false;
   next_asked_ = first;
 }
 

@@ -56,7 +56,8 @@ class FetchQueue {
 
  private:
   void begin_pass_if_again(const Entry& entry) noexcept;
-  void begin_window(Entry* first) noexcept;
+  void begin_window() noexcept;
+  void continue_from(Entry* first) noexcept;
 
   const std::size_t window_bytes_;
   Entry* last_ = nullptr;

@@ -146,6 +146,32 @@ TEST_F(PinnedStoreTest, BackwardIsForeseenByWhatIsInNoStore) {
   EXPECT_EQ(store->stats().waits, 0U);
 }
 
+TEST_F(PinnedStoreTest, WhatIsSavedDuringBackwardMakesNothingComeTwice) {
+  std::vector<Allocation> blobs = slow_forward(40);
+  while (!blobs.empty()) {
+    read(blobs.back(), blobs.size() - 1);
+    blobs.pop_back();
+    const Allocation again = kept(kBlob, 100 + blobs.size());  // a checkpoint runs its forward once more
+    if (blobs.size() % 2 == 0) store->foresee(stream, device);
+    read(again, 100 + blobs.size());
+  }
+  const StoreStats stats = store->stats();
+  EXPECT_EQ(stats.waits, 0U);
+  EXPECT_LE(stats.copied_in, stats.copied_out);
+  EXPECT_LE(stats.peak_ahead_bytes, kSmallWindow);
+}
+
+TEST_F(PinnedStoreTest, AGraphThatIsKeptAndForgottenDoesNotEndFetchingAhead) {
+  const std::vector<Allocation> forgotten = slow_forward(20);
+  read(forgotten[15], 15);
+  const std::uint64_t waits = store->stats().waits;
+  for (int step = 0; step < 3; ++step) {
+    std::vector<Allocation> blobs = slow_forward(20);
+    backward(blobs);
+  }
+  EXPECT_LE(store->stats().waits, waits + 3) << "once in a step";
+}
+
 TEST_F(PinnedStoreTest, BlobsOutliveTheStore) {
   std::vector<Allocation> blobs = forward(20);
   Allocation last = blobs.front();
