@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actzip/memory.hpp"
@@ -49,6 +50,10 @@ struct PinnedBlob final : FetchQueue::Entry {
 
 /// Moves the blobs of one device to pinned memory and back. Thread-safe. It waits for the device only where stated
 /// below, and does not block other threads meanwhile.
+///
+/// A framework's allocator of device memory may itself wait for a thread that uses the lane, as torch's does for
+/// Python's lock when it records allocations. So the lane is unlocked while it allocates or frees device memory.
+/// Pinned memory, events and copies are asked for under its lock: they must wait for no such thread.
 class PinnedLane {
  public:
   PinnedLane(const PinnedOptions& options, Memory& memory, Copier& copier);
@@ -87,7 +92,35 @@ class PinnedLane {
     std::shared_ptr<void> done;  ///< null if the device gave no point; it ends with the next one
   };
   using Flights = std::deque<Flight>;
-  using Lock = std::unique_lock<std::mutex>;
+
+  /// Holds the mutex. When it is released, what let_go() has collected is freed.
+  class Lock {
+   public:
+    explicit Lock(PinnedLane& lane) : lane_(lane) { lock(); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    ~Lock() { unlock(); }
+    void lock() { lane_.mutex_.lock(); }
+    void unlock() {
+      const std::vector<Allocation> freed = std::exchange(lane_.freed_, {});
+      lane_.mutex_.unlock();
+    }
+
+   private:
+    PinnedLane& lane_;
+  };
+
+  /// Releases the mutex for as long as it lives.
+  class Unlocked {
+   public:
+    explicit Unlocked(Lock& lock) : lock_(lock) { lock_.unlock(); }
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+    ~Unlocked() { lock_.lock(); }
+
+   private:
+    Lock& lock_;
+  };
 
   std::shared_ptr<void> point_in(const Stream& stream);
   bool wait_for_end(const Stream& stream) noexcept;
@@ -98,14 +131,17 @@ class PinnedLane {
   bool try_leave(PinnedBlob& blob);
   void leave(PinnedBlob& blob);
   Allocation on_device(const PinnedBlob& blob, const Stream& reader);
-  Allocation brought_back(PinnedBlob& blob, const Stream& reader);
-  bool bring_now(PinnedBlob& blob, const Stream& reader);
-  Allocation needed_memory(std::size_t bytes, const Stream& reader);
+  Allocation brought_back(Lock& lock, PinnedBlob& blob, const Stream& reader);
+  bool bring_now(Lock& lock, PinnedBlob& blob, const Stream& reader);
+  Allocation allocate_unlocked(Lock& lock, std::size_t bytes, const Stream& reader);
+  Allocation needed_memory(Lock& lock, std::size_t bytes, const Stream& reader);
   void bring(PinnedBlob& blob, Allocation copy, const Stream& reader);
-  void ask_ahead(const Stream& reader);
+  void ask_ahead(Lock& lock, const Stream& reader);
+  bool ask_for_one(Lock& lock, const Stream& reader);
   void drop_copy(PinnedBlob& blob) noexcept;
   void free_after_copy(Allocation copy, Flight& flight) noexcept;
   bool drop_one(bool ahead) noexcept;
+  void let_go(Allocation bytes) noexcept;
   std::size_t sweep();
   std::size_t sweep(Flights& flights);
   void set_away(PinnedBlob& blob, bool is_away) noexcept;
@@ -128,7 +164,8 @@ class PinnedLane {
   std::size_t leaving_bytes_ = 0;
   std::vector<PinnedBlob*> copies_;  ///< blobs that are back on the device, in the order in which they were requested
   std::size_t copy_bytes_ = 0;
-  bool can_ask_ = true;  ///< as far as is known, the device has room for what is requested ahead
+  std::vector<Allocation> freed_;  ///< device memory to free when the lane is unlocked
+  bool can_ask_ = true;            ///< as far as is known, the device has room for what is requested ahead
   bool has_said_ = false;
   std::string notice_;
   StoreStats stats_;

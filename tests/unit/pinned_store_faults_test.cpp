@@ -1,7 +1,10 @@
 // What a store in pinned memory does when its device refuses something, is full, or is captured.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -134,6 +137,25 @@ TEST_F(PinnedBudgetFaultsTest, NothingLeavesWhileAGraphIsCaptured) {
   device.is_capturing = false;
   EXPECT_TRUE(room(kBlob));
   backward(blobs);
+}
+
+TEST_F(PinnedFaultsTest, AnAllocatorMayWaitForAThreadThatUsesTheStore) {
+  std::atomic<int> calls = 0;
+  std::atomic<int> blocked = 0;
+  device.in_allocator = [&] {
+    ++calls;
+    if (blocked > 0) return;
+    const auto other = std::async(std::launch::async, [&] { (void)store->stats(); });
+    if (other.wait_for(std::chrono::seconds(2)) != std::future_status::ready) ++blocked;
+  };
+  std::vector<Allocation> blobs = slow_forward(20);
+  const std::vector<Allocation> forgotten{blobs[8], blobs[7]};
+  read(blobs[10], 10);
+  backward(blobs);
+  EXPECT_GT(calls, 50);
+  EXPECT_EQ(blocked, 0);
+  device.synchronize();
+  device.in_allocator = nullptr;
 }
 
 }  // namespace
