@@ -80,7 +80,7 @@ Report State::report() {
                                    .host_waits = stats.host_waits,
                                    .pinned_bytes = stats.pinned_bytes};
   }
-  const std::lock_guard lock(mutex_);  // from here on: the store has locks of its own, and may be waiting
+  const std::lock_guard lock(mutex_);  // not before: a thread that has locked the store may wait for this one
   report.steps = step_;
   if (adaptation_.is_on()) report.plan = adaptation_.report();
   if (budget_) {

@@ -51,8 +51,8 @@ struct PinnedBlob final : FetchQueue::Entry {
 /// Moves the blobs of one device to pinned memory and back. Thread-safe. It waits for the device only where stated
 /// below, and does not block other threads meanwhile.
 ///
-/// A framework's allocator of device memory may itself wait for a thread that uses the lane, as torch's does for
-/// Python's lock when it records allocations. So the lane is unlocked while it allocates or frees device memory.
+/// A framework's allocator of device memory may itself wait for a thread that uses the lane, for instance for the lock
+/// of an interpreter, if it records who allocates. So the lane is unlocked while it allocates or frees device memory.
 /// Pinned memory, events and copies are asked for under its lock: they must wait for no such thread.
 class PinnedLane {
  public:
