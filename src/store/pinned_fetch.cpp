@@ -90,7 +90,8 @@ void PinnedLane::bring(PinnedBlob& blob, Allocation copy, const Stream& reader) 
     copier_.copy(copy.data, blob.host.data, blob.size, inward_);
     flight.done = point_in(inward_);
   } catch (...) {
-    free_after_copy(std::move(copy), flight);
+    if (!keep_for_inward(copy)) flight.device = copy;
+    let_go(std::move(copy));
     throw;
   }
   blob.arrived = flight.done;
@@ -150,9 +151,9 @@ bool PinnedLane::ask_for_one(Lock& lock, const Stream& reader) {
 
 /// Drops the copy on the device. The bytes are in pinned memory as well.
 void PinnedLane::drop_copy(PinnedBlob& blob) noexcept {
-  if (!blob.was_read) {  // no stream has waited for the copy
+  if (!blob.was_read && !keep_for_inward(blob.copy)) {  // no stream has waited for the copy
     const auto flight = std::ranges::find(coming_, blob.arrived, &Flight::done);
-    if (flight != coming_.end()) free_after_copy(std::exchange(blob.copy, {}), *flight);
+    if (flight != coming_.end()) flight->device = blob.copy;
   }
   order_.forget_asked(blob);
   std::erase(copies_, &blob);
@@ -163,14 +164,13 @@ void PinnedLane::drop_copy(PinnedBlob& blob) noexcept {
   set_away(blob, true);
 }
 
-/// Frees device memory that `flight` may still write to. Usually the allocator waits for the copy; if the device
-/// refuses that, the flight keeps the memory.
-void PinnedLane::free_after_copy(Allocation copy, Flight& flight) noexcept {
+/// Returns false if the device refuses: the memory must then stay with its flight.
+bool PinnedLane::keep_for_inward(const Allocation& copy) noexcept {
   try {
     copier_.keep_for(copy, inward_);
-    let_go(std::move(copy));
+    return true;
   } catch (const std::exception&) {
-    flight.device = std::move(copy);
+    return false;
   }
 }
 

@@ -139,7 +139,7 @@ class PinnedLane {
   void ask_ahead(Lock& lock, const Stream& reader);
   bool ask_for_one(Lock& lock, const Stream& reader);
   void drop_copy(PinnedBlob& blob) noexcept;
-  void free_after_copy(Allocation copy, Flight& flight) noexcept;
+  bool keep_for_inward(const Allocation& copy) noexcept;
   bool drop_one(bool ahead) noexcept;
   void let_go(Allocation bytes) noexcept;
   std::size_t sweep();
