@@ -17,7 +17,8 @@ struct Allocation {
 };
 
 /// Copies bytes between one device and pinned host memory, on two streams of its own, beside the device's other work.
-/// Optional: see Memory::copier(). A Copier lives as long as its Memory and may be called from any thread.
+/// Optional: see Memory::copier(). A Copier lives as long as its Memory and may be called from any thread. Sessions
+/// call it and Memory::point_in() under a lock, so these must not wait for a thread that uses a session.
 class Copier {
  public:
   Copier() = default;

@@ -122,6 +122,9 @@ struct OperatorFacts {
   bool after_model = false;      ///< saved by a loss, behind all parameters
 };
 
+/// Returns the row by which a tensor is kept whose site has `row`: another one if its operator's arguments require it.
+const PolicyRow& effective_row(const PolicyRow& row, const OperatorFacts& facts);
+
 /// How a tensor is kept. `recomputed`: not at all; the adapter runs the operator again.
 enum class Keep : std::uint8_t { as_is, shape_only, recomputed, encoded };
 

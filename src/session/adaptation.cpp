@@ -78,7 +78,7 @@ Want want_of(const CodecSpec& spec, bool not_negative) {
 
 std::vector<PlanChoice> choices_for(const Holding& holding, const PlanLimits& limits) {
   Bits least(1);
-  for (const Site* site : holding.sites) least = std::max(least, least_bits(*site, limits));
+  for (const Site* site : holding.sites) least = std::max(least, least_bits(*site, *site->last_row, limits));
   return choices_for(*holding.keeper, kept_shape(*holding.keeper), least, !holding.keeper->can_plan, limits);
 }
 
@@ -157,20 +157,20 @@ Bits least_bits(const PolicyRow& row) {
   return Bits(rotated != nullptr && rotated->bits == Bits(4) ? 2 : 1);
 }
 
-Bits least_bits(const Site& site, const PlanLimits& limits) {
+Bits least_bits(const Site& site, const PolicyRow& row, const PlanLimits& limits) {
   // Where the table gives 8 bits, few bits do more harm than their error says, and in its first steps a budget has no
   // plan that could know better.
   constexpr Bits kOfMany(4);
   if (site.has_plane) return site.least_bits;  // other sites read the values that it keeps
-  const bool has_many = std::holds_alternative<Affine>(site.row->spec);
-  const Bits least = limits.has_budget && has_many ? kOfMany : least_bits(*site.row);
+  const bool has_many = std::holds_alternative<Affine>(row.spec);
+  const Bits least = limits.has_budget && has_many ? kOfMany : least_bits(row);
   return std::max(least, site.least_bits);
 }
 
-KeptShape kept_shape(const Site& site) { return {site.dtype, site.shape, site.row_elems}; }
+KeptShape kept_shape(const Site& site) { return {site.dtype, site.shape, site.row_elems, site.last_row}; }
 
-std::size_t kept_bytes(const Site& site, const KeptShape& shape, const CodecSpec& spec) {
-  const Segments segments = row_segments(*site.row, spec, shape.shape, shape.row_elems);
+std::size_t kept_bytes(const KeptShape& shape, const CodecSpec& spec) {
+  const Segments segments = row_segments(*shape.row, spec, shape.shape, shape.row_elems);
   return encoded_bytes(spec, shape.dtype, shape.shape, segments);
 }
 
@@ -186,7 +186,7 @@ std::vector<PlanChoice> choices_for(const Site& keeper, const KeptShape& shape, 
   const auto samples = keeper.summaries.observed();
   for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error
     choice.spec = in_family(choice.spec, limits.family);
-    choice.bytes = kept_bytes(keeper, shape, choice.spec);
+    choice.bytes = kept_bytes(shape, choice.spec);
     choice.error = samples && std::holds_alternative<Rotated>(choice.spec) ? samples->error_at[choice.bits - 1]
                                                                            : expected_error(choice.spec);
   }

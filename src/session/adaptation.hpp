@@ -39,16 +39,17 @@ struct KeptShape {
   DType dtype = DType::f32;
   Shape shape;
   std::int64_t row_elems = 0;
+  const PolicyRow* row = nullptr;  ///< the effective one
 };
 
 /// The shape of what `site` kept last.
 KeptShape kept_shape(const Site& site);
 
-/// Bytes of a tensor that `site` keeps by `spec`.
-std::size_t kept_bytes(const Site& site, const KeptShape& shape, const CodecSpec& spec);
+/// Bytes of a tensor that is kept by `spec`.
+std::size_t kept_bytes(const KeptShape& shape, const CodecSpec& spec);
 
-/// The fewest bits for one site in a plan.
-Bits least_bits(const Site& site, const PlanLimits& limits);
+/// The fewest bits that a plan may give `site`, for a tensor whose effective row is `row`.
+Bits least_bits(const Site& site, const PolicyRow& row, const PlanLimits& limits);
 
 /// Returns the ways in which a plan may keep a tensor at `keeper`, from the fewest bits on; never empty. `plane`: with
 /// the mask plane for the ReLU that kept the tensor first.

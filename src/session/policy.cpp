@@ -42,14 +42,6 @@ SiteKey site_of_result(SiteKey site) {
   return site;
 }
 
-/// Attention that cannot run again divides by the sums of the true exponentials, and subtracts a result that was made
-/// of the true v. Errors then neither cancel nor average out, so few bits would not do.
-const PolicyRow& row_beside_sums(const PolicyRow& row) {
-  const bool is_of_attention = row.use == Use::attention_query || row.use == Use::attention_key ||
-                               row.use == Use::attention_value || row.use == Use::attention_result;
-  return is_of_attention ? policy_table()[static_cast<std::size_t>(Use::attention_operand)] : row;
-}
-
 bool is_integer(DType dtype) {
   return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
 }
@@ -207,6 +199,15 @@ int group_of(const CodecSpec& spec) {
 
 }  // namespace
 
+/// Attention that cannot run again divides by the sums of the true exponentials, and subtracts a result that was made
+/// of the true v. Errors then neither cancel nor average out, so few bits would not do.
+const PolicyRow& effective_row(const PolicyRow& row, const OperatorFacts& facts) {
+  const bool is_of_attention = row.use == Use::attention_query || row.use == Use::attention_key ||
+                               row.use == Use::attention_value || row.use == Use::attention_result;
+  const bool is_exchanged = facts.keeps_sums && is_of_attention;
+  return is_exchanged ? policy_table()[static_cast<std::size_t>(Use::attention_operand)] : row;
+}
+
 Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t width) {
   const std::int64_t group = group_of(spec);
   const std::int64_t row_elems = own_rows(row, width);
@@ -302,7 +303,7 @@ const Policy::OwnRow* Policy::rule_for(const SiteKey& site) const {
 }
 
 Choice Policy::choose(const PolicyRow& own, DType dtype, const Shape& shape, const OperatorFacts& facts) const {
-  const PolicyRow& row = facts.keeps_sums ? row_beside_sums(own) : own;
+  const PolicyRow& row = effective_row(own, facts);
   if (row.treatment == Treatment::ruled && std::holds_alternative<Copy>(row.spec)) return as_is(row.reason);
   if (row.treatment == Treatment::shape_only) return {.keep = Keep::shape_only, .reason = row.reason};
   if (facts.recomputable && recomputes(row)) {

@@ -120,7 +120,7 @@ SiteId State::make_site(const SiteKey& key) {
 /// A loaded site knows its bits, but not its use until its adapter names it.
 void State::learn_use(Site& site, const SiteKey& key) const {
   if (site.row != nullptr && site.use == key.use) return;
-  site.row = &policy_.row(key);
+  site.row = site.last_row = &policy_.row(key);
   site.use = key.use;
 }
 
@@ -148,7 +148,7 @@ SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
     choice.reason = "fewer bits of it made much of a gradient noise";
   }
   if (!adaptation_.is_on() || tensor.role != Role::activation) return choice;
-  choice.can_plan = can_plan(*site.row, choice);
+  choice.can_plan = can_plan(effective_row(*site.row, tensor.facts), choice);
   if (!choice.can_plan) return choice;
   choice.table_error = expected_error(choice.spec);
   const std::lock_guard lock(mutex_);
@@ -229,7 +229,7 @@ Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& tar
   if (tensor.role != Role::activation && tensor.identity.address == 0) {
     outcome.before = outcome.after = tensor.bytes;
     if (budget_ && tensor.bytes > 0) {
-      auto blob = exact_blob(site, hold(tensor.bytes, target));
+      auto blob = exact_blob(site, hold(tensor.bytes, target, reserved));
       blob->site = &site;
       reserved.kept.blob = std::move(blob);
     }
@@ -244,6 +244,7 @@ Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& tar
 /// The second half: from here on, others know of the tensor.
 Kept State::keep(Reserved reserved, const SavedTensor& tensor, const Target& target, Written written) {
   Site& site = *reserved.site;
+  if (reserved.over_budget > 0) note_over_budget(reserved.over_budget);
   if (reserved.wants_bytes()) fill(*reserved.made, site, tensor, target, written);
   if (reserved.made) put_in_table(reserved, written);
   record(tensor, reserved);
@@ -342,7 +343,7 @@ void State::store(const SavedTensor& tensor, Storing storing, const Target& targ
     outcome.samples = segments.total_bits != 0 ? segments.count : 0;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
   }
-  auto blob = options_.dry ? exact_blob(site, {}) : store_in_place(site, tensor, segments, target, outcome);
+  auto blob = options_.dry ? exact_blob(site, {}) : store_in_place(tensor, segments, target, reserved);
   const Keep how = blob->contents().how;
   blob->keys = std::move(storing.keys);
   blob->want = want;
@@ -352,21 +353,26 @@ void State::store(const SavedTensor& tensor, Storing storing, const Target& targ
 }
 
 /// A tensor kept as is on its device needs no bytes of the session's; one in host memory is a copy.
-std::shared_ptr<Blob> State::store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
-                                            const Target& target, Outcome& outcome) {
+std::shared_ptr<Blob> State::store_in_place(const SavedTensor& tensor, const Segments& segments, const Target& target,
+                                            Reserved& reserved) {
+  const Site& site = *reserved.site;
+  Outcome& outcome = reserved.outcome;
   if (outcome.reason == kCallers) return exact_blob(site, {});
-  if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after, target));
+  if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after, target, reserved));
   Place place = place_for(site, outcome.after, target);
-  if (place.tier == Tier::nowhere) return dropped_blob(site, tensor, outcome.spec);
+  if (place.tier == Tier::nowhere) {
+    reserved.over_budget = outcome.after;
+    return dropped_blob(site, tensor, outcome.spec);
+  }
   if (place.tier == Tier::host) outcome.kind = SiteKind::encoded;
   if (outcome.kind == SiteKind::as_is) return exact_blob(site, std::move(place.held));
   return blob_with_room(site, tensor, outcome.spec, segments, std::move(place), target);
 }
 
-/// An encoding that others cannot read is entered under no key.
+/// An encoding that others cannot read is entered under no key. Nobody has written one if no bytes were wanted.
 void State::put_in_table(const Reserved& reserved, Written written) {
   Blob& blob = *reserved.made;
-  if (written == Written::own) blob.keys = {};
+  if (written == Written::own && blob.wants_bytes()) blob.keys = {};
   blob.site = reserved.site;
   if (reserved.kept.blob == reserved.made) blob.kept_at = reserved.site->kept_at = now();
   shared.insert(blob);
@@ -425,6 +431,7 @@ void State::record(const SavedTensor& tensor, const Reserved& reserved) {
   site.last = outcome;
   site.is_freed = false;
   site.row_elems = tensor.facts.row_elems;
+  site.last_row = &effective_row(*site.row, tensor.facts);
   site.can_plan = can_plan;
   site.table_error = reserved.choice.table_error;
   site.keeper = reserved.kept.blob ? reserved.kept.blob->site : nullptr;

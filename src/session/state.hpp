@@ -80,9 +80,10 @@ struct Site {
   Shape shape;  ///< of the last tensor, as are the members down to table_error
   DType dtype = DType::f32;
   std::int64_t row_elems = 0;
-  bool can_plan = false;     ///< a plan may choose how its values are kept
-  double table_error = 0.0;  ///< error of the table's choice, if a plan may choose
-  bool has_plane = false;    ///< it needs a mask, and kept values with a mask plane for other sites
+  const PolicyRow* last_row = nullptr;  ///< `row`, or what replaces it: see effective_row()
+  bool can_plan = false;                ///< a plan may choose how its values are kept
+  double table_error = 0.0;             ///< error of the table's choice, if a plan may choose
+  bool has_plane = false;               ///< it needs a mask, and kept values with a mask plane for other sites
   SampleSummaries summaries;
   bool is_freed = false;   ///< what it kept in its last step was freed before backward
   Site* keeper = nullptr;  ///< the site that keeps its memory, possibly itself; null if nothing is kept
@@ -103,6 +104,7 @@ struct Reserved {
   Kept kept = {};
   /// For the table of shares: what is kept of the tensor, or the mark. Null if neither is new.
   std::shared_ptr<Blob> made = {};
+  std::size_t over_budget = 0;  ///< bytes for which a budget had no room
 
   [[nodiscard]] bool wants_bytes() const { return made && made->wants_bytes(); }
 };
@@ -255,8 +257,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] HeldMemory::Part have_room(std::size_t bytes, const Target& target);
   [[nodiscard]] double behind(const Site& site);
   void note_over_budget(std::size_t bytes);
-  std::shared_ptr<Blob> store_in_place(Site& site, const SavedTensor& tensor, const Segments& segments,
-                                       const Target& target, Outcome& outcome);
+  std::shared_ptr<Blob> store_in_place(const SavedTensor& tensor, const Segments& segments, const Target& target,
+                                       Reserved& reserved);
   std::shared_ptr<Blob> blob_with_room(const Site& site, const SavedTensor& tensor, const CodecSpec& spec,
                                        Segments segments, Place place, const Target& target);
   void fill(Blob& blob, Site& site, const SavedTensor& tensor, const Target& target, Written written);
@@ -273,7 +275,7 @@ class State : public std::enable_shared_from_this<State> {
   void choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const;
   Want fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have);
   [[nodiscard]] bool plans_bytes() const { return budget_ && !offload_; }
-  [[nodiscard]] HeldMemory::Part hold(std::size_t bytes, const Target& target);
+  [[nodiscard]] HeldMemory::Part hold(std::size_t bytes, const Target& target, Reserved& reserved);
   [[nodiscard]] Error over_budget() const;
   std::shared_ptr<Blob> exact_blob(const Site& site, HeldMemory::Part held);
   std::shared_ptr<Blob> dropped_blob(const Site& site, const SavedTensor& tensor, const CodecSpec& spec);

@@ -37,7 +37,9 @@ constexpr double kDrift = 0.01;
 
 constexpr std::string_view kGrown = "fewer bits than planned: the step has grown";
 
-KeptShape shape_of(const SavedTensor& tensor) { return {tensor.view.dtype, tensor.view.shape, tensor.facts.row_elems}; }
+KeptShape shape_of(const Site& site, const SavedTensor& tensor) {
+  return {tensor.view.dtype, tensor.view.shape, tensor.facts.row_elems, &effective_row(*site.row, tensor.facts)};
+}
 
 /// Smaller blobs share pages with their neighbours, so moving them frees little.
 constexpr std::size_t kWorthOffloading = 16384;
@@ -64,7 +66,9 @@ bool is_fixed(const Site& site) { return !site.can_plan && !site.has_plane; }
 /// The fewest bytes that a site can keep.
 std::size_t least_bytes(const Site& site, const PlanLimits& limits) {
   if (site.last.after == 0 || is_fixed(site)) return site.last.after;
-  return choices_for(site, kept_shape(site), least_bits(site, limits), !site.can_plan, limits).front().bytes;
+  return choices_for(site, kept_shape(site), least_bits(site, *site.last_row, limits), !site.can_plan, limits)
+      .front()
+      .bytes;
 }
 
 /// Size of a tensor relative to the one before it at its site.
@@ -76,7 +80,7 @@ double growth_of(const Site& site, const SavedTensor& tensor) {
 /// The bytes that a site keeps according to the plan, of a tensor like its last one.
 std::size_t planned_bytes(const Site& site) {
   if (site.last.after == 0 || is_fixed(site) || !site.asked) return site.last.after;
-  return kept_bytes(site, kept_shape(site), site.asked->spec);
+  return kept_bytes(kept_shape(site), site.asked->spec);
 }
 
 }  // namespace
@@ -117,7 +121,6 @@ State::Place State::place_for(const Site& site, std::size_t bytes, const Target&
     return {can_go && !is_on_cpu ? Tier::host : Tier::device, std::move(part)};
   }
   if (is_taken && is_on_cpu) return {Tier::host, {}};
-  note_over_budget(bytes);
   return {Tier::nowhere, {}};
 }
 
@@ -237,8 +240,9 @@ void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Ch
   const DType dtype = tensor.view.dtype;
   if (site.planned && code_bits(choice.spec, dtype) <= most_bits_) return;
   const PlanLimits& limits = adaptation_.limits();
+  const KeptShape shape = shape_of(site, tensor);
   const std::vector<PlanChoice> choices =
-      choices_for(site, shape_of(tensor), least_bits(site, limits), /*plane=*/false, limits);
+      choices_for(site, shape, least_bits(site, *shape.row, limits), /*plane=*/false, limits);
   auto best = choices.begin();
   while (site.planned && best + 1 != choices.end() && (best + 1)->bits <= most_bits_) ++best;
   choice.spec = best->spec;
@@ -250,13 +254,13 @@ void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Ch
 /// itself if the step is as planned.
 Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have) {
   const std::lock_guard lock(mutex_);
-  const KeptShape shape = shape_of(tensor);
+  const KeptShape shape = shape_of(site, tensor);
   if (site.step >= 0) growth_ = std::max(growth_, growth_of(site, tensor));
   const double room = static_cast<double>(held->room()) - site.least_behind * growth_;
-  if (static_cast<double>(kept_bytes(site, shape, have.spec)) <= room) return have;
+  if (static_cast<double>(kept_bytes(shape, have.spec)) <= room) return have;
   const PlanLimits& limits = adaptation_.limits();
-  const std::vector<PlanChoice> choices =
-      choices_for(site, shape, least_bits(site, limits), has_plane(have.spec) || site.has_plane, limits);
+  const bool plane = has_plane(have.spec) || site.has_plane;
+  const std::vector<PlanChoice> choices = choices_for(site, shape, least_bits(site, *shape.row, limits), plane, limits);
   const int bits = code_bits(have.spec, shape.dtype);
   auto best = choices.begin();
   for (auto next = best + 1; next != choices.end() && next->bits < bits; ++next) {
@@ -267,11 +271,11 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
   return {Keep::encoded, best->spec, have.not_negative};
 }
 
-/// Counts bytes that can neither be encoded nor moved. If there is no room, backward fails.
-HeldMemory::Part State::hold(std::size_t bytes, const Target& target) {
+/// Counts bytes that can neither be encoded nor moved. If there is no room and they are kept, backward fails.
+HeldMemory::Part State::hold(std::size_t bytes, const Target& target, Reserved& reserved) {
   if (!budget_) return {};
   HeldMemory::Part part = have_room(bytes, target);
-  if (!part) note_over_budget(bytes);
+  if (!part) reserved.over_budget = bytes;
   return part;
 }
 

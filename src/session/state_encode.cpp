@@ -30,14 +30,15 @@ void with_name(const Site& site, Function function) {
 
 /// Codecs that the user requested have no segments, and neither does noise that is tried.
 Segments State::segments_for(const Site& site, const SavedTensor& tensor, const CodecSpec& spec) {
-  if (site.row->treatment == Treatment::ruled) return {};
+  const PolicyRow& row = effective_row(*site.row, tensor.facts);
+  if (row.treatment == Treatment::ruled) return {};
   if (!by_sample_ && policy_.is_uniform()) return {};
-  if (!by_sample_) return row_segments(*site.row, spec, tensor.view.shape, tensor.facts.row_elems);
+  if (!by_sample_) return row_segments(row, spec, tensor.view.shape, tensor.facts.row_elems);
   if (has_trial_) {
     const std::lock_guard lock(mutex_);
     if (is_tried(site)) return {};
   }
-  return sample_segments(spec, tensor, least_bits(*site.row));
+  return sample_segments(spec, tensor, least_bits(row));
 }
 
 SegmentSummary* State::next_summary(Site& site, const Stream& stream, Memory& memory) {
@@ -85,8 +86,9 @@ void State::encode(const Blob& blob, Site& site, const SavedTensor& tensor, cons
   const Blob::Contents& contents = blob.contents();
   if (contents.segments.total_bits != 0) {
     SegmentSummary* summary = next_summary(site, stream, memory);
-    encode_samples({contents.spec, contents.segments, least_bits(*site.row), summary}, tensor, blob.bytes(),
-                   contents.seed, stream, memory);
+    const Bits least = least_bits(effective_row(*site.row, tensor.facts));
+    encode_samples({contents.spec, contents.segments, least, summary}, tensor, blob.bytes(), contents.seed, stream,
+                   memory);
     return;
   }
   const bool needs_flag = workspace_bytes(contents.spec, contents.dtype, contents.elems) > 0;

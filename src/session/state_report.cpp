@@ -70,13 +70,6 @@ Report State::report() {
   report.dry = options_.dry;
   report.live_bytes = live_bytes;
   report.index_overflow = overflow.raised();
-  const std::lock_guard lock(mutex_);
-  report.steps = step_;
-  if (adaptation_.is_on()) report.plan = adaptation_.report();
-  if (budget_) {
-    report.budget = BudgetReport{.asked = options_.budget, .bytes = {}, .most_held = held->peak()};
-    if (held->limit() != HeldMemory::kNoLimit) report.budget->bytes = held->limit();
-  }
   if (offload_) {
     const store::StoreStats stats = offload_->stats();
     report.offload = OffloadReport{.copied_out = stats.copied_out,
@@ -86,6 +79,13 @@ Report State::report() {
                                    .waits = stats.waits,
                                    .host_waits = stats.host_waits,
                                    .pinned_bytes = stats.pinned_bytes};
+  }
+  const std::lock_guard lock(mutex_);  // not before: a thread that has locked the store may wait for this one
+  report.steps = step_;
+  if (adaptation_.is_on()) report.plan = adaptation_.report();
+  if (budget_) {
+    report.budget = BudgetReport{.asked = options_.budget, .bytes = {}, .most_held = held->peak()};
+    if (held->limit() != HeldMemory::kNoLimit) report.budget->bytes = held->limit();
   }
   for (const Site* site : order_) {
     SiteReport row{.site = site->name,

@@ -34,19 +34,24 @@ void FetchQueue::note_fetch(Entry& entry) noexcept {
   // Nobody requested this entry, and it is away: backward begins, or takes another order.
   const bool is_surprise = is_first && entry.is_away && !entry.is_asked;
   forget_asked(entry);
-  if (is_surprise || is_forward_) begin_window(entry.before);
+  if (is_surprise) begin_window();
+  if (is_surprise || is_forward_) continue_from(entry.before);
 }
 
 void FetchQueue::foresee() noexcept {
-  if (is_forward_) begin_window(last_);
+  if (is_forward_) continue_from(last_);
 }
 
 /// Entries that were requested but are never used, because their graph is kept and forgotten, must not fill the window
 /// for ever.
-void FetchQueue::begin_window(Entry* first) noexcept {
-  is_forward_ = false;
+void FetchQueue::begin_window() noexcept {
   ++window_;
   ahead_bytes_ = 0;
+}
+
+/// Requests still count: checkpoints and other threads put entries away in the middle of a backward.
+void FetchQueue::continue_from(Entry* first) noexcept {
+  is_forward_ = false;
   next_asked_ = first;
 }
 
@@ -58,21 +63,25 @@ void FetchQueue::begin_pass_if_again(const Entry& entry) noexcept {
   num_unread_ = num_known_;
 }
 
-FetchQueue::Entry* FetchQueue::next_ahead() noexcept {
-  while (next_asked_ != nullptr) {
-    Entry& entry = *next_asked_;
-    const bool is_due = entry.is_away && !entry.is_asked && entry.fetched_pass != pass_;
+FetchQueue::Entry* FetchQueue::peek_ahead() noexcept {
+  for (; next_asked_ != nullptr; next_asked_ = next_asked_->before) {
+    const Entry& entry = *next_asked_;
+    if (!entry.is_away || entry.is_asked || entry.fetched_pass == pass_) continue;
     const bool is_alone = ahead_bytes_ == 0 && window_bytes_ > 0;
-    if (is_due && !is_alone && ahead_bytes_ + entry.size > window_bytes_) return nullptr;
-    next_asked_ = entry.before;
-    if (!is_due) continue;
-    entry.is_asked = true;
-    entry.window = window_;
-    ahead_bytes_ += entry.size;
-    peak_ahead_bytes_ = std::max(peak_ahead_bytes_, ahead_bytes_);
-    return &entry;
+    return is_alone || ahead_bytes_ + entry.size <= window_bytes_ ? next_asked_ : nullptr;
   }
   return nullptr;
+}
+
+FetchQueue::Entry* FetchQueue::next_ahead() noexcept {
+  Entry* const entry = peek_ahead();
+  if (entry == nullptr) return nullptr;
+  next_asked_ = entry->before;
+  entry->is_asked = true;
+  entry->window = window_;
+  ahead_bytes_ += entry->size;
+  peak_ahead_bytes_ = std::max(peak_ahead_bytes_, ahead_bytes_);
+  return entry;
 }
 
 void FetchQueue::take_back(Entry& entry) noexcept {

@@ -38,8 +38,11 @@ class FetchQueue {
   /// Says that backward has begun with something that is in no queue.
   void foresee() noexcept;
 
-  /// Returns the next entry worth requesting, and counts it as requested. Null if there is none, or no room in the
-  /// window. A window that is not 0 has room for at least one entry, however large.
+  /// Returns the next entry worth requesting. Null if there is none, or no room in the window. A window that is not 0
+  /// has room for at least one entry, however large.
+  Entry* peek_ahead() noexcept;
+
+  /// The same, and counts it as requested.
   Entry* next_ahead() noexcept;
 
   /// Prefetching failed: the entry is next in line again.
@@ -56,7 +59,8 @@ class FetchQueue {
 
  private:
   void begin_pass_if_again(const Entry& entry) noexcept;
-  void begin_window(Entry* first) noexcept;
+  void begin_window() noexcept;
+  void continue_from(Entry* first) noexcept;
 
   const std::size_t window_bytes_;
   Entry* last_ = nullptr;

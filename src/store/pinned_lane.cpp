@@ -5,11 +5,23 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
+#include <new>
 #include <utility>
 
+#include "actzip/error.hpp"
 #include "store/pinned_blocks.hpp"
 
 namespace actzip::store {
+
+namespace {
+
+Error captured() {
+  return {ErrorCode::store_failure,
+          "store: bytes would be copied while a graph is captured (allowed: before the capture or after it)"};
+}
+
+}  // namespace
 
 PinnedBlob::~PinnedBlob() { lane->freed(*this); }
 
@@ -42,17 +54,24 @@ bool PinnedLane::wait_for_end(const Stream& stream) noexcept {
   }
 }
 
+/// Returns a point in the order of `stream`. Throws if there is none.
+std::shared_ptr<void> PinnedLane::point_in(const Stream& stream) {
+  std::shared_ptr<void> point = memory_.point_in(stream);
+  if (!point) throw captured();
+  return point;
+}
+
 void PinnedLane::note_reserved(const PinnedBlob& blob) {
   const std::lock_guard lock(mutex_);
   enter_device(blob.size);
 }
 
 void PinnedLane::put_away(PinnedBlob& blob, const Stream& writer, const LeaveNote& note) {
-  Lock lock(mutex_);
+  Lock lock(*this);
   if (blob.is_known) return;
   blob.writer = writer;
   blob.note = note;
-  blob.encoded = memory_.point_in(writer);
+  blob.encoded = point_in(writer);
   can_ask_ = true;
   order_.add(blob);
   blob.is_waiting = true;
@@ -81,9 +100,8 @@ void PinnedLane::let_leave_for_budget() {
 void PinnedLane::wait_outside(Lock& lock, const std::shared_ptr<void>& point) {
   const std::shared_ptr<void> held = point;  // the blob may be freed meanwhile
   ++stats_.host_waits;
-  lock.unlock();
+  const Unlocked outside(lock);
   memory_.wait_for(held);
-  lock.lock();
 }
 
 /// What is put away last is needed first and would soon be back, so a window of bytes stays. Older blobs leave as soon
@@ -127,130 +145,27 @@ bool PinnedLane::try_leave(PinnedBlob& blob) {
 /// Starts the copy out. The device memory is freed now and reused only after the copy. If anything throws, nothing has
 /// changed, except perhaps the pinned memory in use.
 void PinnedLane::leave(PinnedBlob& blob) {
+  if (memory_.copier(blob.writer) == nullptr) throw captured();
   Allocation host = arena_->allocate(blob.size);
   Flight& flight = leaving_.emplace_back();
   flight.host = host;
   copier_.let_wait(outward_, blob.encoded);
   copier_.keep_for(blob.device, outward_);
   copier_.copy(host.data, blob.device.data, blob.size, outward_);
-  flight.done = memory_.point_in(outward_);
+  flight.done = point_in(outward_);
   flight.bytes = blob.size;
   flight.held = std::move(blob.held);
   leaving_bytes_ += blob.size;
   blob.left = flight.done;
   blob.host = std::move(host);
-  blob.device = {};
+  let_go(std::exchange(blob.device, {}));
   set_away(blob, true);
   stats_.copied_out += blob.size;
   blob.note.tell();
 }
 
-Allocation PinnedLane::fetch(PinnedBlob& blob, const Stream& reader) {
-  const Lock lock(mutex_);
-  sweep();
-  ++stats_.fetches;
-  order_.note_fetch(blob);
-  Allocation bytes = blob.device.owner ? on_device(blob, reader) : brought_back(blob, reader);
-  ask_ahead(reader);
-  while (copy_bytes_ > options_.window_bytes + order_.ahead_bytes() && drop_one(/*ahead=*/false)) {
-  }
-  return bytes;
-}
-
-Allocation PinnedLane::on_device(const PinnedBlob& blob, const Stream& reader) {
-  if (blob.writer.handle() != reader.handle()) {
-    copier_.let_wait(reader, blob.encoded);
-    copier_.keep_for(blob.device, reader);
-  }
-  return blob.device;
-}
-
-Allocation PinnedLane::brought_back(PinnedBlob& blob, const Stream& reader) {
-  bool stays = true;
-  if (!blob.copy.owner) {
-    ++stats_.waits;
-    stays = bring_now(blob, reader);
-  }
-  copier_.let_wait(reader, blob.arrived);
-  if (blob.home.handle() != reader.handle()) copier_.keep_for(blob.copy, reader);
-  blob.was_read = true;
-  Allocation bytes = blob.copy;
-  if (!stays) drop_copy(blob);
-  return bytes;
-}
-
-/// An operator always gets what it needs now. Beyond the budget it gets a buffer of its own, which is freed with it.
-/// Returns whether the copy may stay.
-bool PinnedLane::bring_now(PinnedBlob& blob, const Stream& reader) {
-  HeldMemory::Part held;
-  if (options_.budget) {
-    do {
-      held = options_.budget->try_hold(blob.size);
-    } while (!held && drop_one(/*ahead=*/false));
-  }
-  bring(blob, reader);
-  const bool stays = !options_.budget || held;
-  blob.copy_held = std::move(held);
-  return stays;
-}
-
-/// Starts the copy back, into memory that the reader may still use for something else at this point of its order.
-void PinnedLane::bring(PinnedBlob& blob, const Stream& reader) {
-  copies_.reserve(copies_.size() + 1);
-  Allocation copy = memory_.allocate(blob.size, reader);
-  Flight& flight = coming_.emplace_back();
-  flight.host = blob.host;
-  try {
-    copier_.let_wait(inward_, memory_.point_in(reader));
-    copier_.let_wait(inward_, blob.left);
-    copier_.copy(copy.data, blob.host.data, blob.size, inward_);
-    flight.done = memory_.point_in(inward_);
-  } catch (...) {
-    keep_for_inward(copy);
-    throw;
-  }
-  blob.arrived = flight.done;
-  blob.copy = std::move(copy);
-  blob.home = reader;
-  blob.was_read = false;
-  copies_.push_back(&blob);
-  copy_bytes_ += blob.size;
-  set_away(blob, false);
-  enter_device(blob.size);
-  stats_.copied_in += blob.size;
-}
-
-void PinnedLane::foresee(const Stream& reader) {
-  const Lock lock(mutex_);
-  sweep();
-  order_.foresee();
-  ask_ahead(reader);
-}
-
-/// Requests what backward needs next. If that fails, it is brought when it is needed, and an error is reported then.
-void PinnedLane::ask_ahead(const Stream& reader) {
-  while (can_ask_) {
-    FetchQueue::Entry* const next = order_.next_ahead();
-    if (next == nullptr) return;
-    auto& blob = static_cast<PinnedBlob&>(*next);
-    HeldMemory::Part held;
-    if (options_.budget) {
-      held = options_.budget->try_hold(blob.size);
-      if (!held) return order_.take_back(blob);
-    }
-    try {
-      bring(blob, reader);
-    } catch (const std::exception&) {
-      order_.take_back(blob);
-      can_ask_ = false;
-      return;
-    }
-    blob.copy_held = std::move(held);
-  }
-}
-
 void PinnedLane::freed(PinnedBlob& blob) noexcept {
-  const Lock lock(mutex_);
+  const Lock lock(*this);
   stop_waiting(blob);
   order_.remove(blob);
   if (blob.copy.owner) drop_copy(blob);
@@ -258,53 +173,32 @@ void PinnedLane::freed(PinnedBlob& blob) noexcept {
   set_away(blob, false);
 }
 
-/// Drops the copy on the device. The bytes are in pinned memory as well.
-void PinnedLane::drop_copy(PinnedBlob& blob) noexcept {
-  if (!blob.was_read) keep_for_inward(blob.copy);  // no stream has waited for the copy
-  order_.forget_asked(blob);
-  std::erase(copies_, &blob);
-  copy_bytes_ -= blob.size;
-  stats_.device_bytes -= blob.size;
-  blob.copy = {};
-  blob.copy_held = {};
-  set_away(blob, true);
-}
-
-void PinnedLane::keep_for_inward(const Allocation& copy) noexcept {
+/// Has device memory freed once the lane is unlocked; at once if the host has no memory left to remember it.
+void PinnedLane::let_go(Allocation bytes) noexcept {
+  if (!bytes.owner) return;
   try {
-    copier_.keep_for(copy, inward_);
-  } catch (const std::exception&) {  // a device that fails copies nothing any more
+    freed_.push_back(std::move(bytes));
+  } catch (const std::bad_alloc&) {
   }
-}
-
-/// Drops one copy: with `ahead`, the one that backward needs last of those it is about to need; otherwise the oldest of
-/// the others. Returns false if there is none.
-bool PinnedLane::drop_one(bool ahead) noexcept {
-  const auto is_such = [&](const PinnedBlob* blob) { return order_.is_ahead(*blob) == ahead; };
-  PinnedBlob* found = nullptr;
-  if (ahead) {
-    const auto last = std::find_if(copies_.rbegin(), copies_.rend(), is_such);
-    if (last != copies_.rend()) found = *last;
-  } else {
-    const auto first = std::find_if(copies_.begin(), copies_.end(), is_such);
-    if (first != copies_.end()) found = *first;
-  }
-  if (found == nullptr) return false;
-  drop_copy(*found);
-  return true;
 }
 
 bool PinnedLane::give_way() {
-  Lock lock(mutex_);
+  Lock lock(*this);
   if (sweep() > 0 || drop_one(/*ahead=*/false)) return true;
-  if (!leaving_.empty() && leaving_.front().done) {
-    wait_outside(lock, leaving_.front().done);
+  const auto flight = std::ranges::find_if(leaving_, [](const Flight& each) { return each.done != nullptr; });
+  if (flight != leaving_.end()) {
+    wait_outside(lock, flight->done);
     sweep();
     return true;
   }
   if (next_leaving_ == nullptr) return drop_one(/*ahead=*/true);
   PinnedBlob& blob = *next_leaving_;
-  leave(blob);
+  try {
+    leave(blob);
+  } catch (const std::exception&) {
+    if (drop_one(/*ahead=*/true)) return true;
+    throw;
+  }
   stop_waiting(blob);
   return true;
 }
@@ -328,6 +222,7 @@ std::size_t PinnedLane::sweep(Flights& flights) {
   std::size_t bytes = 0;
   for (; ended > 0; --ended) {
     bytes += flights.front().bytes;
+    let_go(std::move(flights.front().device));
     flights.pop_front();
   }
   return bytes;
@@ -351,7 +246,7 @@ void PinnedLane::enter_device(std::size_t bytes) noexcept {
 
 void PinnedLane::trim() {
   {
-    const Lock lock(mutex_);
+    const Lock lock(*this);
     sweep();
   }
   arena_->trim();
@@ -360,12 +255,12 @@ void PinnedLane::trim() {
 void PinnedLane::close() { arena_->close(); }
 
 std::string PinnedLane::take_notice() {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return std::exchange(notice_, {});
 }
 
 StoreStats PinnedLane::stats() const {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   StoreStats stats = stats_;
   stats.ahead_bytes = order_.ahead_bytes();
   stats.peak_ahead_bytes = order_.peak_ahead_bytes();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actzip/memory.hpp"
@@ -49,6 +50,10 @@ struct PinnedBlob final : FetchQueue::Entry {
 
 /// Moves the blobs of one device to pinned memory and back. Thread-safe. It waits for the device only where stated
 /// below, and does not block other threads meanwhile.
+///
+/// A framework's allocator of device memory may itself wait for a thread that uses the lane, for instance for the lock
+/// of an interpreter, if it records who allocates. So the lane is unlocked while it allocates or frees device memory.
+/// Pinned memory, events and copies are asked for under its lock: they must wait for no such thread.
 class PinnedLane {
  public:
   PinnedLane(const PinnedOptions& options, Memory& memory, Copier& copier);
@@ -67,8 +72,8 @@ class PinnedLane {
   void foresee(const Stream& reader);
   void freed(PinnedBlob& blob) noexcept;
 
-  /// Frees some device memory: drops what can be brought back again, waits for a copy, or starts one, whose Error it
-  /// throws. Returns false if nothing helps.
+  /// Frees some device memory: drops what can be brought back again, waits for a copy, or starts one. Throws the Error
+  /// of that copy if nothing else helps either; returns false if there is nothing to try.
   bool give_way();
 
   void trim();
@@ -78,16 +83,46 @@ class PinnedLane {
   [[nodiscard]] StoreStats stats() const;
 
  private:
-  /// A copy under way. It keeps its pinned memory until it has ended.
+  /// A copy under way. It keeps its pinned memory until it has ended, and device memory that nothing else protects.
   struct Flight {
     Allocation host;
+    Allocation device;
     std::size_t bytes = 0;
     HeldMemory::Part held;       ///< what the device memory that it frees counts for
     std::shared_ptr<void> done;  ///< null if the device gave no point; it ends with the next one
   };
   using Flights = std::deque<Flight>;
-  using Lock = std::unique_lock<std::mutex>;
 
+  /// Holds the mutex. When it is released, what let_go() has collected is freed.
+  class Lock {
+   public:
+    explicit Lock(PinnedLane& lane) : lane_(lane) { lock(); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    ~Lock() { unlock(); }
+    void lock() { lane_.mutex_.lock(); }
+    void unlock() {
+      const std::vector<Allocation> freed = std::exchange(lane_.freed_, {});
+      lane_.mutex_.unlock();
+    }
+
+   private:
+    PinnedLane& lane_;
+  };
+
+  /// Releases the mutex for as long as it lives.
+  class Unlocked {
+   public:
+    explicit Unlocked(Lock& lock) : lock_(lock) { lock_.unlock(); }
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+    ~Unlocked() { lock_.lock(); }
+
+   private:
+    Lock& lock_;
+  };
+
+  std::shared_ptr<void> point_in(const Stream& stream);
   bool wait_for_end(const Stream& stream) noexcept;
   void wait_outside(Lock& lock, const std::shared_ptr<void>& point);
   void let_leave(Lock& lock);
@@ -96,13 +131,17 @@ class PinnedLane {
   bool try_leave(PinnedBlob& blob);
   void leave(PinnedBlob& blob);
   Allocation on_device(const PinnedBlob& blob, const Stream& reader);
-  Allocation brought_back(PinnedBlob& blob, const Stream& reader);
-  bool bring_now(PinnedBlob& blob, const Stream& reader);
-  void bring(PinnedBlob& blob, const Stream& reader);
-  void ask_ahead(const Stream& reader);
+  Allocation brought_back(Lock& lock, PinnedBlob& blob, const Stream& reader);
+  bool bring_now(Lock& lock, PinnedBlob& blob, const Stream& reader);
+  Allocation allocate_unlocked(Lock& lock, std::size_t bytes, const Stream& reader);
+  Allocation needed_memory(Lock& lock, std::size_t bytes, const Stream& reader);
+  void bring(PinnedBlob& blob, Allocation copy, const Stream& reader);
+  void ask_ahead(Lock& lock, const Stream& reader);
+  bool ask_for_one(Lock& lock, const Stream& reader);
   void drop_copy(PinnedBlob& blob) noexcept;
-  void keep_for_inward(const Allocation& copy) noexcept;
+  bool keep_for_inward(const Allocation& copy) noexcept;
   bool drop_one(bool ahead) noexcept;
+  void let_go(Allocation bytes) noexcept;
   std::size_t sweep();
   std::size_t sweep(Flights& flights);
   void set_away(PinnedBlob& blob, bool is_away) noexcept;
@@ -125,7 +164,8 @@ class PinnedLane {
   std::size_t leaving_bytes_ = 0;
   std::vector<PinnedBlob*> copies_;  ///< blobs that are back on the device, in the order in which they were requested
   std::size_t copy_bytes_ = 0;
-  bool can_ask_ = true;  ///< as far as is known, the device has room for what is requested ahead
+  std::vector<Allocation> freed_;  ///< device memory to free when the lane is unlocked
+  bool can_ask_ = true;            ///< as far as is known, the device has room for what is requested ahead
   bool has_said_ = false;
   std::string notice_;
   StoreStats stats_;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -88,9 +88,8 @@ class PinnedStore final : public Store {
   HeldMemory::Part make_room(std::size_t bytes) override {
     while (options_.budget) {
       HeldMemory::Part part = options_.budget->try_hold(bytes);
-      const auto lanes = all_lanes();
       if (part || bytes > options_.budget->limit()) return part;
-      if (std::ranges::none_of(lanes, [](const auto& lane) { return lane->give_way(); })) return {};
+      if (!any_gives_way(all_lanes())) return {};
     }
     return {};
   }
@@ -114,6 +113,20 @@ class PinnedStore final : public Store {
 
  private:
   using LanePointer = std::shared_ptr<PinnedLane>;
+
+  /// Frees some memory of one device. An Error of one counts only if no other can.
+  static bool any_gives_way(const std::vector<LanePointer>& lanes) {
+    std::exception_ptr first_error;
+    for (const LanePointer& lane : lanes) {
+      try {
+        if (lane->give_way()) return true;
+      } catch (const std::exception&) {
+        if (!first_error) first_error = std::current_exception();
+      }
+    }
+    if (first_error) std::rethrow_exception(first_error);
+    return false;
+  }
 
   /// Returns the lane for the device of `stream`, which the store takes.
   LanePointer lane_of(const Stream& stream, Memory& memory) {

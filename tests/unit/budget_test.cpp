@@ -262,6 +262,50 @@ TEST_F(BudgetTest, a_site_that_few_bits_spoil_gets_more) {
   backward();
 }
 
+TEST_F(BudgetTest, attention_that_cannot_run_again_never_gets_few_bits) {
+  restart({.budget = std::to_string(4 * rotated_bytes(4) + 1000)});
+  const auto attend = [&] {
+    session->begin_step();
+    for (const char* slot : {"query", "value", "result"}) {
+      const test::FakeTensor tensor(kBudgetElems);
+      SavedTensor saved = tensor.saved();
+      saved.facts.keeps_sums = true;
+      kept_.push_back(keep("attention", slot, saved));
+    }
+    const test::FakeTensor other(kBudgetElems);
+    kept_.push_back(keep("mm", "self", other.saved()));
+  };
+  attend();
+  EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:4", "rotated:4", "rotated:1"})) << "until there is a plan";
+  backward();
+  attend();
+  backward();
+  session->learn({.sites = {{session->site_named("attention.query"), 1e-6},
+                            {session->site_named("attention.value"), 1e-6},
+                            {session->site_named("attention.result"), 1e-6},
+                            {session->site_named("mm.self"), 1.0}}});
+  attend();
+  EXPECT_EQ(session->report().sites[3].reason, "as planned");
+  EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:4", "rotated:4", "rotated:4"}));
+  backward();
+}
+
+TEST_F(BudgetTest, a_reservation_that_nobody_keeps_fails_no_step) {
+  restart({.budget = std::to_string(rotated_bytes(1))});
+  session->begin_step();
+  const test::FakeTensor tensor(kBudgetElems);
+  const test::FakeTensor other(kBudgetElems, 1.0F);
+  SavedTensor parameter = other.saved();
+  parameter.role = Role::parameter;
+  parameter.bytes = kPlainBytes;
+  kept_.push_back(session->keep(id("a"), tensor.saved(), Stream(), memory));
+  (void)session->reserve(id("b"), other.saved(), Stream(), memory);
+  (void)session->reserve(id("c"), parameter, Stream(), memory);
+  restore(kept_.front(), Stream(), memory);
+  kept_.push_back(session->keep(session->reserve(id("b"), other.saved(), Stream(), memory), Written::nothing));
+  expect_says(ErrorCode::budget_too_small, "this step would hold", [&] { backward(); });
+}
+
 TEST_F(BudgetTest, an_adapter_keeps_something_beside_only_if_there_is_room) {
   restart({.budget = std::to_string(3 * rotated_bytes(2) + 1000)});
   steps(2);

@@ -73,6 +73,7 @@ void FakeStream::run() {
 }
 
 bool Refusals::next() {
+  if (until_refusal_ > 0 && --until_refusal_ == 0) return true;
   const std::uint32_t one_in = one_in_;
   if (one_in == 0) return false;
   const std::uint32_t mixed = ++calls_ * 0x9E3779B1U;
@@ -134,6 +135,7 @@ class FakeDevice::DeviceCopier final : public Copier {
   }
 
   void keep_for(const Allocation& bytes, const Stream& stream) override {
+    if (device_.refused_keeps.next()) throw Error(ErrorCode::cuda_failure, "the fake device refuses to keep memory");
     auto& block = *static_cast<Block*>(bytes.owner.get());
     const std::lock_guard lock(block.mutex);
     block.users.insert(&stream_of(stream));
@@ -191,7 +193,10 @@ void FakeDevice::synchronize() {
 /// New memory is what the order of `stream` has just let go: what is enqueued there may still write to it.
 Allocation FakeDevice::allocate(std::size_t bytes, const Stream& stream) {
   if (refused_allocations.next()) throw Error(ErrorCode::store_failure, "the fake device has no memory");
+  if (in_allocator) in_allocator();
   look_what_is_free();
+  if (device_bytes + bytes > device_limit) wait_for_freed();
+  if (device_bytes + bytes > device_limit) throw Error(ErrorCode::store_failure, "the fake device is full");
   auto block = std::make_shared<Block>();
   block->memory = std::make_unique<std::byte[]>(bytes);
   block->bytes = bytes;
@@ -210,6 +215,7 @@ Allocation FakeDevice::allocate(std::size_t bytes, const Stream& stream) {
 /// Its bytes become another's when its own stream and all that it is kept for have come to this point. In the order of
 /// its own stream they may be given out again at once: an allocator counts them as free.
 void FakeDevice::free_block(const std::shared_ptr<Block>& block) {
+  if (in_allocator) in_allocator();
   std::vector<std::shared_ptr<FakeEvent>> points{block->home->record()};
   if (block->users.empty()) device_bytes -= block->bytes;
   for (FakeStream* user : block->users) points.push_back(user->record());
@@ -234,6 +240,17 @@ void FakeDevice::look_what_is_free() {
   });
 }
 
+/// As allocators do before they say that there is no memory.
+void FakeDevice::wait_for_freed() {
+  std::vector<std::shared_ptr<FakeEvent>> points;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Freed& freed : freed_) points.insert(points.end(), freed.points.begin(), freed.points.end());
+  }
+  for (const auto& point : points) point->wait();
+  look_what_is_free();
+}
+
 void FakeDevice::hand_over(const Allocation& bytes, const Stream& writer, const Stream& reader) {
   Copier& any = *copiers_.front();
   any.let_wait(reader, point_in(writer));
@@ -241,7 +258,7 @@ void FakeDevice::hand_over(const Allocation& bytes, const Stream& writer, const 
 }
 
 std::shared_ptr<void> FakeDevice::point_in(const Stream& stream) {
-  if (stream.device().kind == DeviceKind::cpu) return nullptr;
+  if (stream.device().kind == DeviceKind::cpu || is_capturing) return nullptr;
   if (refused_points.next()) throw Error(ErrorCode::cuda_failure, "the fake device refuses an event");
   return stream_of(stream).record();
 }

@@ -59,11 +59,14 @@ class Refusals {
  public:
   /// Refuses about one call in `one_in`; 0: none.
   void set(std::uint32_t one_in) { one_in_ = one_in; }
+  /// Refuses the call with this number from now on, counted from 1, and no other.
+  void only(int number) { until_refusal_ = number; }
   bool next();
 
  private:
   std::atomic<std::uint32_t> one_in_ = 0;
   std::atomic<std::uint32_t> calls_ = 0;
+  std::atomic<int> until_refusal_ = 0;
 };
 
 /// The memory of one or more simulated devices and of their host.
@@ -94,12 +97,16 @@ class FakeDevice final : public Memory {
   std::atomic<std::size_t> pinned_bytes = 0;
   std::atomic<int> pinned_blocks = 0;  ///< handed out so far, in total
 
+  std::atomic<std::size_t> device_limit = SIZE_MAX;
   std::atomic<std::size_t> pinned_limit = SIZE_MAX;
   std::atomic<int> copy_microseconds = 0;  ///< duration of each copy
   std::atomic<bool> is_capturing = false;
   Refusals refused_copies;
   Refusals refused_points;
   Refusals refused_allocations;
+  Refusals refused_keeps;
+  /// Called whenever device memory is allocated or freed; set it while nobody uses the device.
+  std::function<void()> in_allocator;
 
  private:
   class DeviceCopier;
@@ -108,6 +115,7 @@ class FakeDevice final : public Memory {
   static FakeStream& stream_of(const Stream& stream) { return *static_cast<FakeStream*>(stream.handle()); }
   void free_block(const std::shared_ptr<Block>& block);
   void look_what_is_free();
+  void wait_for_freed();
   void note_live(const std::byte* data, std::size_t bytes);
   void note_dead(const std::byte* data);
   bool is_live(const std::byte* data, std::size_t bytes);

@@ -117,6 +117,7 @@ TEST(PinnedStoreStress, WhatIsRefusedIsToldOrDoneAnotherWay) {
   device.refused_copies.set(20);
   device.refused_points.set(50);
   device.refused_allocations.set(30);
+  device.refused_keeps.set(30);
   stress_pinned_store(device, {.window_bytes = kStressWindow, .block_bytes = kStressBlock});
 }
 

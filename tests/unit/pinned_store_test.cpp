@@ -12,56 +12,16 @@
 
 #include "actzip/error.hpp"
 #include "expect_error.hpp"
-#include "fake_device.hpp"
+#include "pinned_fixture.hpp"
 #include "store/store.hpp"
 
 namespace actzip::store {
 namespace {
 
-using test::FakeDevice;
-
-constexpr std::size_t kBlob = std::size_t{64} << 10U;
-constexpr std::size_t kSmallWindow = 4 * kBlob;
-
-class PinnedStoreTest : public testing::Test {
- protected:
-  void TearDown() override {
-    store.reset();
-    device.synchronize();
-    EXPECT_EQ(device.faults, 0);
-    EXPECT_EQ(device.device_bytes, 0U);
-    EXPECT_EQ(device.pinned_bytes, 0U) << "pinned memory is given back";
-  }
-
-  Allocation kept(std::size_t bytes, std::uint64_t seed, HeldMemory::Part part = {}, const LeaveNote& note = {}) {
-    const Allocation reserved = store->reserve(bytes, stream, device, std::move(part));
-    device.write(stream, reserved, seed);
-    return store->put_away(reserved, stream, device, note);
-  }
-
-  std::vector<Allocation> forward(std::uint64_t num_blobs) {
-    std::vector<Allocation> blobs;
-    for (std::uint64_t i = 0; i < num_blobs; ++i) blobs.push_back(kept(kBlob, i));
-    return blobs;
-  }
-
-  void read(const Allocation& held, std::uint64_t seed, const Stream& reader) {
-    const Allocation bytes = store->fetch(held, stream, reader, device);
-    device.read(reader, bytes, seed);
-  }
-  void read(const Allocation& held, std::uint64_t seed) { read(held, seed, stream); }
-
-  void backward(std::vector<Allocation>& blobs) {
-    for (std::uint64_t i = blobs.size(); i-- > 0;) {
-      read(blobs[i], i);
-      blobs.pop_back();
-    }
-  }
-
-  FakeDevice device;
-  Stream stream = device.new_stream();
-  std::shared_ptr<Store> store = pinned_store({.window_bytes = kSmallWindow, .block_bytes = 16 * kBlob});
-};
+using test::kBlob;
+using test::kSmallWindow;
+using test::PinnedBudgetTest;
+using test::PinnedStoreTest;
 
 TEST_F(PinnedStoreTest, GivesBackWhatWasPutAwayAndKeepsTheLast) {
   std::vector<Allocation> blobs = forward(40);
@@ -186,6 +146,32 @@ TEST_F(PinnedStoreTest, BackwardIsForeseenByWhatIsInNoStore) {
   EXPECT_EQ(store->stats().waits, 0U);
 }
 
+TEST_F(PinnedStoreTest, WhatIsSavedDuringBackwardMakesNothingComeTwice) {
+  std::vector<Allocation> blobs = slow_forward(40);
+  while (!blobs.empty()) {
+    read(blobs.back(), blobs.size() - 1);
+    blobs.pop_back();
+    const Allocation again = kept(kBlob, 100 + blobs.size());  // a checkpoint runs its forward once more
+    if (blobs.size() % 2 == 0) store->foresee(stream, device);
+    read(again, 100 + blobs.size());
+  }
+  const StoreStats stats = store->stats();
+  EXPECT_EQ(stats.waits, 0U);
+  EXPECT_LE(stats.copied_in, stats.copied_out);
+  EXPECT_LE(stats.peak_ahead_bytes, kSmallWindow);
+}
+
+TEST_F(PinnedStoreTest, AGraphThatIsKeptAndForgottenDoesNotEndFetchingAhead) {
+  const std::vector<Allocation> forgotten = slow_forward(20);
+  read(forgotten[15], 15);
+  const std::uint64_t waits = store->stats().waits;
+  for (int step = 0; step < 3; ++step) {
+    std::vector<Allocation> blobs = slow_forward(20);
+    backward(blobs);
+  }
+  EXPECT_LE(store->stats().waits, waits + 3) << "once in a step";
+}
+
 TEST_F(PinnedStoreTest, BlobsOutliveTheStore) {
   std::vector<Allocation> blobs = forward(20);
   Allocation last = blobs.front();
@@ -255,38 +241,6 @@ TEST_F(PinnedStoreTest, WithoutPinnedMemoryEverythingStaysAndIsSaidOnce) {
                                                "memory stays on its device");
   }
 }
-
-class PinnedBudgetTest : public PinnedStoreTest {
- protected:
-  PinnedBudgetTest() {
-    held->set_limit(kLimit);
-    store = pinned_store({.window_bytes = kSmallWindow, .block_bytes = 16 * kBlob, .budget = held});
-  }
-  void TearDown() override {
-    PinnedStoreTest::TearDown();
-    EXPECT_EQ(held->now(), 0U);
-    EXPECT_LE(held->peak(), most);
-  }
-
-  HeldMemory::Part room(std::size_t bytes) {
-    HeldMemory::Part part = held->try_hold(bytes);
-    return part ? std::move(part) : store->make_room(bytes);
-  }
-
-  std::vector<Allocation> forward_within_budget(std::uint64_t num_blobs) {
-    std::vector<Allocation> blobs;
-    for (std::uint64_t i = 0; i < num_blobs; ++i) {
-      HeldMemory::Part part = room(kBlob);
-      EXPECT_TRUE(part);
-      blobs.push_back(kept(kBlob, i, std::move(part)));
-    }
-    return blobs;
-  }
-
-  static constexpr std::size_t kLimit = 3 * kBlob;
-  std::size_t most = kLimit;
-  std::shared_ptr<HeldMemory> held = std::make_shared<HeldMemory>();
-};
 
 TEST_F(PinnedBudgetTest, IsKeptByWaitingForCopies) {
   device.copy_microseconds = 200;

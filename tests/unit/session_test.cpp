@@ -109,6 +109,23 @@ TEST_F(SessionTest, WhatWantsNoBytesIsKeptAsItIs) {
   EXPECT_EQ(session->report().sites.at(0).cause, Cause::small);
 }
 
+TEST_F(SessionTest, WhatIsKeptAsItIsIsFoundAgainWhoeverWouldHaveEncodedIt) {
+  const FakeTensor x;
+  EXPECT_FALSE(reserve("mylib::relu", "self", x.saved()).wants_bytes());
+  const Kept as_is = session->keep(reserve("mylib::relu", "self", x.saved()), Written::own);
+  const Kept shared = keep("mm", "self", x.saved());
+  EXPECT_EQ(session->report().sites[1].kind, SiteKind::shared);
+  EXPECT_EQ(session->report().bytes_before, x.values.size() * sizeof(float)) << "counted once";
+
+  const FakeTensor y;
+  SavedTensor again = y.saved();
+  again.facts.recomputable = true;
+  const Kept marked = session->keep(reserve("attention", "result", again), Written::own);
+  const Kept beside = keep("mm", "mat2", y.saved());
+  EXPECT_EQ(session->report().sites[2].kind, SiteKind::recomputed);
+  EXPECT_EQ(session->report().bytes_before, (x.values.size() + y.values.size()) * sizeof(float));
+}
+
 TEST_F(SessionTest, RoomThatNobodyUsesCountsForNothing) {
   const FakeTensor x;
   const FakeTensor other(4096, 2.0F);
