@@ -1,11 +1,15 @@
 """Compiled graphs do not read masks that only make attention causal. They read all other masks."""
 
+import operator
+
 import actzip
 import pytest
 import torch
 import torch.nn.functional as F
+from actzip.compiled.causal import tell_causal
 from compile_cases import cosine, error, gradient, graphs_alone
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 LENGTH = 48
 
@@ -121,3 +125,31 @@ def test_other_lengths_of_keys_are_left_alone():
     torch.manual_seed(0)
     model, batch = Cross(None), torch.randn(2, LENGTH, 64)
     assert error(gradient(model, graphs_alone(model, bits=8), batch), gradient(model, model, batch)) < 1e-3
+
+
+def attention_graph(between):
+    """Returns a joint graph whose gradient reads results of attention through ``between``."""
+    aten = torch.ops.aten
+
+    def forward_and_backward(q, k, v, tangent):
+        rows = torch.arange(LENGTH)
+        mask = torch.where(rows[None] <= rows[:, None], 0.0, float("-inf"))
+        out, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask)
+        return out, *aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            tangent, q, k, v, between(out), between(sums), 0.0, False, attn_mask=mask)
+
+    return make_fx(forward_and_backward, tracing_mode="fake")(*(torch.randn(2, 4, LENGTH, 16) for _ in range(4)))
+
+
+@pytest.mark.parametrize("between", [torch.ops.aten.alias, torch.ops.aten.detach, lambda x: x, torch.clone])
+def test_forward_and_backward_are_told_alike(between):
+    """The clones stand for gradients that are not recognised."""
+    graph = attention_graph(between)
+    inputs = [torch.randn(2, 4, LENGTH, 16) for _ in range(4)]
+    expected = graph(*inputs)
+    tell_causal(graph)
+    graph.recompile()
+    told = [node.kwargs.get("attn_mask") is None for node in graph.graph.nodes if "scaled_dot" in node.name
+            and node.target is not operator.getitem]
+    assert told == [between is not torch.clone] * 2
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(graph(*inputs), expected, strict=True))

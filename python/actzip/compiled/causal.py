@@ -6,10 +6,12 @@ every step. A fused operator takes three times as long if it reads a mask, and a
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch.fx import GraphModule, Node
 
-from .nodes import named_arguments, own_name, set_arguments
+from .nodes import named_arguments, own_name, set_arguments, without_aliases
 from .torch_parts import disable_current_modes
 
 MASKS = ("attn_bias", "attn_mask")
@@ -31,7 +33,8 @@ def tell_causal(graph: GraphModule) -> None:
         if (mask, length) not in answers:
             answers[mask, length] = _is_causal(mask, length)
         gradients = _gradients_of(call)
-        if answers[mask, length] and all(_mask_of(gradient) is mask for gradient in gradients):
+        if (answers[mask, length] and gradients is not None
+                and all(_mask_of(gradient) is mask for gradient in gradients)):
             for node in (call, *gradients):
                 name = next(name for name in MASKS if name in named_arguments(node))
                 set_arguments(node, **{name: None, "is_causal": True})
@@ -55,10 +58,25 @@ def _length(call: Node) -> int | None:
     return lengths[0] if isinstance(lengths[0], int) and lengths[0] == lengths[1] else None
 
 
-def _gradients_of(call: Node) -> list[Node]:
-    """Returns the gradients of the same operator that read results of the call."""
-    readers = {reader for part in call.users for reader in part.users}
-    return [reader for reader in readers if own_name(reader) == f"{own_name(call)}_backward"]
+def _gradients_of(call: Node) -> list[Node] | None:
+    """Returns the gradients of the same operator that read results of the call, perhaps by an alias. Returns None if
+    anything else reads what is there for gradients alone, such as a gradient that was replaced."""
+    found: set[Node] = set()
+    for part in call.users:
+        readers = _readers(part)
+        gradients = {reader for reader in readers if own_name(reader) == f"{own_name(call)}_backward"}
+        if part.target is not operator.getitem or (part.args[1] != 0 and gradients != readers):
+            return None
+        found |= gradients
+    return list(found)
+
+
+def _readers(node: Node) -> set[Node]:
+    """Returns the nodes that read the given one or an alias of it, without the aliases."""
+    readers: set[Node] = set()
+    for user in node.users:
+        readers |= {user} if without_aliases(user) is user else _readers(user)
+    return readers
 
 
 def _is_causal(mask: Node, length: int) -> bool:
