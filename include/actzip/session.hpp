@@ -327,10 +327,12 @@ class Session {
   /// `bytes` count; set `bytes` whatever the role.
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
 
-  /// For the timeline of this step: what is kept outside the session for `site` exists from now on, or is no longer
-  /// needed.
-  void note_made(SiteId site);
-  void note_released(SiteId site);
+  /// For the timeline of this step: what is kept outside the session for `site` exists from now on. Returns the time.
+  double note_made(SiteId site);
+
+  /// What note_made() was called for, at the time `kept_at`, is no longer needed. Does nothing if the site has kept
+  /// something else since.
+  void note_released(SiteId site, double kept_at);
 
   /// Whether an adapter should check sites: how does compressing them affect a gradient?
   [[nodiscard]] bool is_guarded() const;

@@ -79,18 +79,13 @@ class BaseSession:
         self._steps_seen = 0
         self._turns: Counter[str] = Counter()  # how often each site was measured
 
-    @staticmethod
-    def _has_gpu() -> bool:
-        """Whether there is a GPU from which bytes can be moved to the host."""
-        return False
-
     def _warn_of_offload(self, preset: str, offload: str) -> None:
         """Warns if offloading saves nothing here, or if a level would need it."""
         if not offload:
             warn_of_level(preset)
-        elif offload == TO_HOST and not self._has_gpu():
-            warnings.warn("actzip: offload='host' moves what is kept on a GPU, and there is no GPU here: everything "
-                          "stays where it is", stacklevel=4)
+        elif offload == TO_HOST and (why := self._why_not_to_host()):
+            warnings.warn(f"actzip: offload='host' moves what is kept on a GPU, and {why}: everything stays where it is",
+                          stacklevel=4)
         elif offload != TO_HOST and _native.is_in_memory(offload):
             warnings.warn(f"actzip: offload={offload!r} lies in memory, so that offloading saves none; give a folder on "
                           "a disk, or 'host' for tensors on a GPU", stacklevel=4)
@@ -100,6 +95,11 @@ class BaseSession:
         raise NotImplementedError
 
     def _core_of(self, **options: Any) -> Any:
+        raise NotImplementedError
+
+    @staticmethod
+    def _why_not_to_host() -> str:
+        """Returns why ``offload="host"`` moves nothing here, as part of a sentence. Empty if it does."""
         raise NotImplementedError
 
     def measure(self, closure: Callable[[], Any]) -> None:

@@ -93,8 +93,8 @@ class Session(BaseSession):
         return _C.Session(**options)
 
     @staticmethod
-    def _has_gpu() -> bool:
-        return torch.cuda.is_available()
+    def _why_not_to_host() -> str:
+        return "" if torch.cuda.is_available() else "there is no GPU here"
 
     # These are C++ functions, which call the methods below. In Python, an interrupt between two lines could leave a
     # scope half entered.

@@ -53,9 +53,9 @@ void Session::note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& 
   state_->note(site, tensor, kept);
 }
 
-void Session::note_made(SiteId site) { state_->note_made(site); }
+double Session::note_made(SiteId site) { return state_->note_made(site); }
 
-void Session::note_released(SiteId site) { state_->note_released(site); }
+void Session::note_released(SiteId site, double kept_at) { state_->note_released(site, kept_at); }
 
 bool Session::is_guarded() const { return state_->is_guarded(); }
 

@@ -184,8 +184,8 @@ class State : public std::enable_shared_from_this<State> {
   Kept keep(Reservation reservation, Written written);
   Decision decide(const SavedTensor& tensor, std::span<const SavedFor> savers);
   void note(SiteId site, const SavedTensor& tensor, const KeptElsewhere& kept);
-  void note_made(SiteId site);
-  void note_released(SiteId site);
+  double note_made(SiteId site);
+  void note_released(SiteId site, double kept_at);
   /// Backward has started to restore tensors of this step.
   void note_asked() { is_asked_ = true; }
   void note_freed(const Blob& blob);

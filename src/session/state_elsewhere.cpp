@@ -58,8 +58,11 @@ void State::note(SiteId id, const SavedTensor& tensor, const KeptElsewhere& kept
   record(tensor, noted);
 }
 
-void State::note_made(SiteId id) { site_at(id).kept_at = now(); }
+double State::note_made(SiteId id) { return site_at(id).kept_at = now(); }
 
-void State::note_released(SiteId id) { site_at(id).freed_at = now(); }
+void State::note_released(SiteId id, double kept_at) {
+  Site& site = site_at(id);
+  if (site.kept_at == kept_at) site.freed_at = now();
+}
 
 }  // namespace actzip::session

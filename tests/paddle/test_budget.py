@@ -52,3 +52,9 @@ def test_a_file_changes_no_gradient(tmp_path):
         assert numpy.array_equal(step(model, batch, with_file), step(model, batch, without))
     report = with_file.report()
     assert report.bytes_offloaded > 0 and report.budget.most_held <= 40 << 10, report
+
+
+def test_nothing_goes_to_the_host_and_that_is_said():
+    with pytest.warns(UserWarning, match="offload='host' moves what is kept on a GPU, and actzip.paddle compresses only "
+                                         "tensors of the CPU: everything stays"):
+        actzip.Session(offload="host")

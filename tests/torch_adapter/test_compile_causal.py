@@ -1,11 +1,16 @@
 """Compiled graphs do not read masks that only make attention causal. They read all other masks."""
 
+import operator
+
 import actzip
 import pytest
 import torch
 import torch.nn.functional as F
+from actzip.compiled import causal as causal_masks
+from actzip.compiled.causal import tell_causal
 from compile_cases import cosine, error, gradient, graphs_alone
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 LENGTH = 48
 
@@ -53,6 +58,31 @@ def biased():
 
 def drawn():
     return causal() & (torch.rand(LENGTH, LENGTH) < 2)
+
+
+def in_steps():
+    mask = causal()[0, 0]
+    for i in range(10):
+        mask = mask & (torch.arange(LENGTH)[None] <= torch.arange(i, LENGTH + i)[:, None])
+    return mask
+
+
+def of_many():
+    positions = torch.arange(LENGTH)
+    return torch.stack([positions[None] <= positions[:, None] + max(0, 9 - i) for i in range(10)]).all(0)
+
+
+@torch.library.custom_op("actzip_test::mask", mutates_args=())
+def of_another_library(length: int) -> torch.Tensor:
+    return torch.ones(length, length, dtype=torch.bool).tril(STATE["diagonal"])
+
+
+@of_another_library.register_fake
+def _(length):
+    return torch.empty(length, length, dtype=torch.bool)
+
+
+STATE = {"diagonal": 0}  #: read by the operator
 
 
 class Attention(nn.Module):
@@ -121,3 +151,102 @@ def test_other_lengths_of_keys_are_left_alone():
     torch.manual_seed(0)
     model, batch = Cross(None), torch.randn(2, LENGTH, 64)
     assert error(gradient(model, graphs_alone(model, bits=8), batch), gradient(model, model, batch)) < 1e-3
+
+
+def test_an_operator_of_another_library_may_read_state(monkeypatch):
+    torch.manual_seed(0)
+    model, batch = Attention(lambda: of_another_library(LENGTH)), torch.randn(2, LENGTH, 64)
+    forward = graphs_alone(model, bits=8)
+    before = gradient(model, forward, batch)
+    monkeypatch.setitem(STATE, "diagonal", -8)
+    after, exact = gradient(model, forward, batch), gradient(model, model, batch)
+    assert error(before, exact) > 0.01 and error(after, exact) < 1e-3
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, NotImplementedError, TypeError])
+def test_what_fails_while_a_mask_is_computed(fault, monkeypatch):
+    def fail(*_):
+        raise fault("no such device")
+
+    monkeypatch.setattr(causal_masks, "disable_current_modes", fail)
+    difference, _, is_read = run(causal)
+    assert difference < 1e-3 and is_read
+
+
+@pytest.mark.parametrize("make_mask, most_masks, is_read", [(in_steps, 7, False), (of_many, 18, True),
+                                                             (of_many, 32, False)])
+def test_the_memory_that_computing_a_mask_may_take(make_mask, most_masks, is_read, monkeypatch):
+    """Ten masks and their stack take as much as twenty."""
+    monkeypatch.setattr(causal_masks, "MOST_BYTES", most_masks * LENGTH**2)
+    assert run(make_mask)[2] is is_read
+
+
+def attention_graph(between):
+    """Returns a joint graph whose gradient reads results of attention through ``between``."""
+    aten = torch.ops.aten
+
+    def forward_and_backward(q, k, v, tangent):
+        rows = torch.arange(LENGTH)
+        mask = torch.where(rows[None] <= rows[:, None], 0.0, float("-inf"))
+        out, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask)
+        return out, *aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            tangent, q, k, v, between(out), between(sums), 0.0, False, attn_mask=mask)
+
+    return make_fx(forward_and_backward, tracing_mode="fake")(*(torch.randn(2, 4, LENGTH, 16) for _ in range(4)))
+
+
+@pytest.mark.parametrize("between", [torch.ops.aten.alias, torch.ops.aten.detach, lambda x: x, torch.clone])
+def test_forward_and_backward_are_told_alike(between):
+    """The clones stand for gradients that are not recognised."""
+    graph = attention_graph(between)
+    inputs = [torch.randn(2, 4, LENGTH, 16) for _ in range(4)]
+    expected = graph(*inputs)
+    tell_causal(graph)
+    graph.recompile()
+    told = [node.kwargs.get("attn_mask") is None for node in graph.graph.nodes if "scaled_dot" in node.name
+            and node.target is not operator.getitem]
+    assert told == [between is not torch.clone] * 2
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(graph(*inputs), expected, strict=True))
+
+
+def cross(queries, keys, mask):
+    q, k = queries.unflatten(-1, (4, 16)).transpose(1, 2), keys.unflatten(-1, (4, 16)).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, k, attn_mask=mask)
+
+
+class OfWhatIsKept(nn.Module):
+    """Attention to those of the keys that data name."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        kept = (x[0, :, 0] > 0).nonzero()[:, 0]
+        torch._check(kept.shape[0] > 1)
+        mask = (x[:, None, None, :, 1] < 1)[..., kept].expand(2, 1, LENGTH, -1)
+        return cross(self.q(x), self.k(x[:, kept]), mask)
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_a_number_of_keys_that_depends_on_data():
+    torch.manual_seed(0)
+    model, batch = OfWhatIsKept(), torch.randn(2, LENGTH, 64)
+    assert error(gradient(model, graphs_alone(model, bits=8), batch), gradient(model, model, batch)) < 1e-3
+
+
+def test_a_number_of_keys_that_changes():
+    class Cross(OfWhatIsKept):
+        def forward(self, both):
+            x, y = both
+            return cross(self.q(x), self.k(y), y[:, None, None, :, 1].expand(2, 1, LENGTH, y.shape[1]))
+
+    torch.manual_seed(0)
+    torch._dynamo.utils.counters.clear()
+    model = Cross()
+    forward = graphs_alone(model, bits=8)
+    for length in (40, LENGTH, 56):
+        batch = torch.randn(2, LENGTH, 64), torch.randn(2, length, 64)
+        torch._dynamo.mark_dynamic(batch[1], 1)
+        assert error(gradient(model, forward, batch), gradient(model, model, batch)) < 1e-3
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

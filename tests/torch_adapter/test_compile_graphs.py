@@ -44,19 +44,6 @@ def test_masks_are_made_of_exact_values():
     assert mean_error(draws, exact) < 1.3 * mean_error(expected, exact)  # 1.9 times with the signs of noisy values
 
 
-def test_the_picture_of_a_step():
-    model, batch = make(MLP)
-    forward = graphs_alone(model)
-    for _ in range(2):
-        gradient(model, forward, batch)
-    report = actzip.compiled_session().report()
-    encoded = [site for site in report.sites if site.kind == "encoded"]
-    assert len(encoded) >= 3 and all(0 < site.kept_at < site.freed_at for site in encoded)
-    first, last = encoded[0], encoded[-1]
-    assert first.kept_at < last.kept_at and first.freed_at > last.freed_at  # backward runs in reverse order
-    assert report.to_svg().count("<rect") >= len(encoded)
-
-
 @pytest.mark.parametrize("width", [64, 100])
 def test_lengths_that_change(width):
     """Each row of 100 elements is a group, and their number changes with the length."""

@@ -92,5 +92,23 @@ TEST_F(Elsewhere, NotesMakeTheReport) {
   EXPECT_TRUE(session_.report().sites.empty());
 }
 
+TEST_F(Elsewhere, TheTimelineIsOfWhatASiteKeptLast) {
+  session_.begin_step();
+  const SiteId site = saver("linear", Use::linear_input).site;
+  session_.note(
+      site, floats(4096),
+      {.kind = SiteKind::encoded, .spec = parse_spec("rotated:3"), .bytes = 1600, .reason = "enters linearly"});
+  const double first = session_.note_made(site);
+  const double second = session_.note_made(site);
+  ASSERT_LT(first, second);
+  session_.note_released(site, first);
+  EXPECT_FALSE(session_.report().sites.at(0).freed_at);
+  session_.note_released(site, second);
+  const Report report = session_.report();
+  EXPECT_TRUE(report.sites.at(0).freed_at);
+  session_.note_released(site, first);
+  EXPECT_EQ(session_.report().sites.at(0).freed_at, report.sites.at(0).freed_at);
+}
+
 }  // namespace
 }  // namespace actzip

@@ -21,6 +21,15 @@ class UnknownShape(Exception):
     """A size that backward cannot compute from the symbols it has."""
 
 
+def factors_of(expression: Any) -> tuple:
+    """Returns the factors of a product. The square of a length, as in attention's probabilities, is such a product."""
+    factors: tuple = ()
+    for part in expression.args if expression.is_Mul else (expression,):
+        is_power = part.is_Pow and part.exp.is_Integer and part.exp > 0
+        factors += (part.base,) * int(part.exp) if is_power else (part,)
+    return factors
+
+
 class Interface:
     """What forward hands to backward; ``close()`` writes the changed outputs."""
 
@@ -38,6 +47,7 @@ class Interface:
         self.is_plain = len(tensors) + len(symbols) == len(handed) and len(set(handed)) == len(handed)
         self._new: dict[Node, Node] = {}
         self._sizes = {node.meta["val"].node.expr: node for node in self._symbols.values()}
+        self._computed: set[Node] = set()  # calls that compute sizes, before all others of backward
         self.fake_mode = next(node.meta["val"].fake_mode for node in forward.nodes if is_tensor(node))
 
     def call(self, graph: Graph, target: Callable, arguments: tuple, name: str, named: dict | None = None) -> Node:
@@ -63,6 +73,9 @@ class Interface:
 
     def drop_unread(self) -> None:
         self.backward.eliminate_dead_code()
+        left = set(self.backward.nodes)
+        self._computed &= left
+        self._sizes = {expression: node for expression, node in self._sizes.items() if node in left}
         for node in [node for node, reader in self.tensors.items() if not reader.users]:
             self.keep_back(node)
         for node in [node for node, reader in self._new.items() if not reader.users]:
@@ -72,13 +85,27 @@ class Interface:
         """Returns a size as a number, or as a node of backward that computes it. Raises UnknownShape if none can."""
         return size if isinstance(size, int) else self._expression(size.node.expr)
 
+    def compute_sizes(self) -> None:
+        """Computes sizes that backward reads off a tensor from symbols, so that nobody needs the tensor for its size."""
+        saved = set(self.tensors.values())
+        for node in self.backward.find_nodes(op="call_function", target=torch.ops.aten.sym_size.int):
+            if node.args[0] not in saved or not is_symbol(node):
+                continue
+            try:
+                size = self.size(node.meta["val"])
+            except UnknownShape:
+                continue
+            if isinstance(size, Node):
+                node.replace_all_uses_with(size)
+                self.backward.erase_node(node)
+
     def size_in_forward(self, size: Any, after: Node) -> Any:
         """Does the same in forward. Nodes that compute the size are added behind ``after``."""
         if isinstance(size, int):
             return size
         inputs = {node.meta["val"].node.expr: node for node in self.forward.find_nodes(op="placeholder")
                   if is_symbol(node)}
-        factors = size.node.expr.args if size.node.expr.is_Mul else (size.node.expr,)
+        factors = factors_of(size.node.expr)
         if not all(factor.is_Integer or factor in inputs for factor in factors):
             raise UnknownShape(str(size))
         total, *others = (int(factor) if factor.is_Integer else inputs[factor] for factor in factors)
@@ -96,8 +123,10 @@ class Interface:
             return self._sizes[expression]
         if expression.is_Symbol:
             node = self._new_symbol(expression)
-        elif expression.is_Mul or expression.is_Add:
-            node = self._combination(operator.mul if expression.is_Mul else operator.add, expression.args)
+        elif expression.is_Add:
+            node = self._combination(operator.add, expression.args)
+        elif len(factors := factors_of(expression)) > 1:
+            node = self._combination(operator.mul, factors)
         else:
             raise UnknownShape(str(expression))
         self._sizes[expression] = node
@@ -109,6 +138,7 @@ class Interface:
             with self.backward.inserting_before(self._first_call()):
                 node = self.backward.call_function(function, (total, other))
             node.meta["val"] = function(value_of(total), value_of(other))
+            self._computed.add(node)
             total = node
         return total
 
@@ -127,8 +157,7 @@ class Interface:
         return next(node for node in self.backward.nodes if node.op == "placeholder" and is_tensor(node))
 
     def _first_call(self) -> Node:
-        computed = set(self._sizes.values())
-        return next(node for node in self.backward.nodes if node.op != "placeholder" and node not in computed)
+        return next(node for node in self.backward.nodes if node.op != "placeholder" and node not in self._computed)
 
     def close(self) -> None:
         newest_first = list(reversed(self._new))

@@ -56,6 +56,10 @@ class Session(BaseSession):
         self._layer_hooks: dict[str, tuple] = {}
         return _C.Session(**options)
 
+    @staticmethod
+    def _why_not_to_host() -> str:
+        return "actzip.paddle compresses only tensors of the CPU"
+
     def __enter__(self) -> Session:
         if not paddle.in_dynamic_mode():
             raise RuntimeError("actzip.paddle: a session was entered in static mode (allowed: dynamic graphs; "

@@ -40,27 +40,44 @@ class EncodedSites {
  public:
   void put(const RunningGraph& graph) {
     const std::lock_guard lock(mutex_);
-    if (!by_seeds_.contains(graph.seeds)) order_.push_back(graph.seeds);
-    by_seeds_[graph.seeds] = {graph.session, graph.sites};
+    // Seeds are often allocated where those of an earlier run were: that run is over, and this one is the latest.
+    if (by_seeds_.contains(graph.seeds)) std::erase(order_, graph.seeds);
+    order_.push_back(graph.seeds);
+    by_seeds_[graph.seeds] = {graph.session, graph.sites, std::vector<double>(graph.sites.size(), kNever)};
     if (order_.size() <= kMost) return;
     by_seeds_.erase(order_.front());
     order_.pop_front();
+  }
+
+  void note_encoded(const void* seeds, std::int64_t line, double kept_at) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_seeds_.find(seeds);
+    if (found == by_seeds_.end()) return;
+    std::vector<double>& times = found->second.kept_at;
+    if (const auto at = static_cast<std::size_t>(line); at < times.size()) times[at] = kept_at;
   }
 
   void note_decoded(const void* seeds, std::int64_t line) {
     const std::lock_guard lock(mutex_);
     const auto found = by_seeds_.find(seeds);
     if (found == by_seeds_.end()) return;
-    const auto& [owner, sites] = found->second;
+    const Run& run = found->second;
     const auto at = static_cast<std::size_t>(line);
-    if (const GraphSessionPtr session = owner.lock(); session && at < sites.size()) session->note_decoded(sites[at]);
+    const GraphSessionPtr session = run.session.lock();
+    if (session && at < run.sites.size()) session->note_decoded(run.sites[at], run.kept_at[at]);
   }
 
  private:
+  struct Run {
+    std::weak_ptr<GraphSession> session;
+    std::vector<SiteId> sites;
+    std::vector<double> kept_at;  ///< by site, as the session says
+  };
+  static constexpr double kNever = -1.0;
   static constexpr std::size_t kMost = 512;  ///< graphs between forward and backward
   std::mutex mutex_;
-  std::unordered_map<const void*, std::pair<std::weak_ptr<GraphSession>, std::vector<SiteId>>> by_seeds_;
-  std::deque<const void*> order_;
+  std::unordered_map<const void*, Run> by_seeds_;
+  std::deque<const void*> order_;  ///< the latest last
 };
 
 EncodedSites& encoded_sites() {
@@ -118,7 +135,8 @@ at::Tensor encode_tensor(const at::Tensor& tensor, c10::string_view codec, std::
          {static_cast<std::byte*>(bytes.mutable_data_ptr()), size, stream.device()}, seed_at(seeds, line), stream,
          {.count = segments});
   if (t_running.session && t_running.seeds == seeds.const_data_ptr()) {
-    t_running.session->note_encoded(line, tensor, size);
+    const auto kept_at = t_running.session->note_encoded(line, tensor, size);
+    if (kept_at) encoded_sites().note_encoded(seeds.const_data_ptr(), line, *kept_at);
   }
   return bytes;
 }

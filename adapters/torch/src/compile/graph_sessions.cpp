@@ -153,15 +153,17 @@ at::Tensor GraphSession::begin_graph(std::string_view text, c10::Device device, 
   return seeds;
 }
 
-void GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes) {
+std::optional<double> GraphSession::note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes) {
   const RunningGraph& graph = running_graph();
   const auto at = static_cast<std::size_t>(line);
-  if (at >= graph.sites.size()) return;
-  session_.note_made(graph.sites[at]);
+  if (at >= graph.sites.size()) return std::nullopt;
+  const double kept_at = session_.note_made(graph.sites[at]);
   const GraphSite& site = (*graph.lines)[at];
   const Shape shape = to_shape(tensor);
-  if (same_sizes(shape, site.shape)) return;
-  note(graph.sites[at], site, shape, site.before == 0 ? 0 : tensor.nbytes(), bytes);
+  if (!same_sizes(shape, site.shape)) {
+    note(graph.sites[at], site, shape, site.before == 0 ? 0 : tensor.nbytes(), bytes);
+  }
+  return kept_at;
 }
 
 /// Blocks that share a graph have the same names for their sites, so they are told apart by their order.

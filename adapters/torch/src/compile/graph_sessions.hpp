@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -65,11 +66,12 @@ class GraphSession : public std::enable_shared_from_this<GraphSession> {
   at::Tensor begin_graph(std::string_view text, c10::Device device, c10::IntArrayRef sizes);
 
   /// Called when the tensor of a line was encoded by the graph that runs on this thread. Its shape may differ from that
-  /// at compilation.
-  void note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes);
+  /// at compilation. Returns the time, for note_decoded(); nothing if there is no such line.
+  std::optional<double> note_encoded(std::int64_t line, const at::Tensor& tensor, std::size_t bytes);
 
-  /// Called when the bytes of a site were decoded. They are no longer needed, unless the graph is retained.
-  void note_decoded(SiteId site) { session_.note_released(site); }
+  /// Called when the bytes that a site has kept since `kept_at` were decoded. They are no longer needed, unless the
+  /// graph is retained.
+  void note_decoded(SiteId site, double kept_at) { session_.note_released(site, kept_at); }
 
   /// Allocates the memory that replays of CUDA graphs write. Call it before a graph is captured.
   void prepare(c10::Device device);
