@@ -20,7 +20,7 @@ namespace actzip {
 /// How a row of the table treats a tensor.
 enum class Treatment : std::uint8_t {
   as_is,           ///< keep it as is
-  not_known,       ///< keep it as is, unless the preset is one codec for everything
+  not_known,       ///< keep it as is, since nobody knows what errors do; unless the preset is one codec for everything
   exactly,         ///< keep it as is, whatever a rule says: a kernel relies on its very memory
   shape_only,      ///< keep nothing: backward needs only the shape
   codec,           ///< use the row's codec

@@ -162,6 +162,7 @@ Bits least_bits(const Site& site, const PolicyRow& row, const PlanLimits& limits
   // plan that could know better.
   constexpr Bits kOfMany(4);
   if (site.has_plane) return site.least_bits;  // other sites read the values that it keeps
+  if (!limits.has_budget && row.use == Use::attention_operand) return Bits(Affine::kMostBits);
   const bool has_many = std::holds_alternative<Affine>(row.spec);
   const Bits least = limits.has_budget && has_many ? kOfMany : least_bits(row);
   return std::max(least, site.least_bits);

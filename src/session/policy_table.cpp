@@ -85,7 +85,7 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::solver, Treatment::as_is, {}, "its gradient solves with it"},
     PolicyRow{Use::position, Treatment::as_is, {}, "positions in an image"},
     // All that is computed again from it has its error. Nothing averages that out.
-    PolicyRow{Use::checkpoint_input, Treatment::as_is, {}, "a checkpoint runs again from it"},
+    PolicyRow{Use::checkpoint_input, Treatment::not_known, {}, "a checkpoint runs again from it"},
 };
 
 }  // namespace

@@ -41,8 +41,9 @@ std::int64_t round_at(std::int64_t step) {
   return round;
 }
 
-double most_noise(Use use, const CodecSpec& spec) {
-  return enters_linearly(use) ? std::max(kMostOfSums, kMostOfError * expected_error(spec)) : kMostNoise;
+double most_noise(const Site& site, const CodecSpec& held) {
+  const bool is_product = enters_linearly(site.use) && site.look != Look::none;
+  return is_product ? std::max(kMostOfSums, kMostOfError * expected_error(held)) : kMostNoise;
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ Remedy State::note_look(SiteId id, double noise) {
   const bool is_first = site.look == Look::none;
   const Site& keeper = site.keeper != nullptr ? *site.keeper : site;
   Remedy remedy = Remedy::none;
-  if (!(noise <= most_noise(site.use, keeper.last.spec))) {
+  if (!(noise <= most_noise(site, keeper.last.spec))) {
     if (plans_bytes() && ask_for_more_bits(site)) return Remedy::more_bits;
     remedy = is_first || !std::isfinite(noise) ? Remedy::exact : raise(site, noise);
   }

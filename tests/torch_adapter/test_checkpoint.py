@@ -121,6 +121,22 @@ def test_a_rule_compresses_the_inputs_of_blocks(use_reentrant):
     assert all(F.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.999 for a, b in pairs)
 
 
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_a_preset_of_one_codec_compresses_the_inputs_too(use_reentrant, dtype):
+    x = torch.randn(64, 64, dtype=dtype, requires_grad=True)
+    session = actzip.Session(preset="affine:4")
+    with session:
+        y = checkpoint(torch.sin, x * 2, use_reentrant=use_reentrant)
+    assert [site.codec for site in session.report().sites if site.op == "checkpoint"] == ["affine:4"]
+    y.abs().sum().backward()
+
+
+def test_checkpoints_cannot_be_registered():
+    with pytest.raises(ValueError, match="cannot be registered.*checkpoint.input"):
+        actzip.register(torch.utils.checkpoint.CheckpointFunction, argument2="linear_input")
+
+
 def test_what_others_save_outside_of_operators_is_of_unknown_use():
     autograd = pytest.importorskip("torch._C._autograd")
     if not hasattr(autograd, "_make_saved_tensor"):

@@ -257,3 +257,32 @@ def test_attention_beside_kept_sums_is_no_worse_than_torchs_own(sharpness):
     torchs, _ = step(F.scaled_dot_product_attention, inputs, actzip.Session(guard=False))
     for ours, own in zip(squared_errors(actual, exact), squared_errors(torchs, exact), strict=True):
         assert ours < own
+
+
+def test_a_plan_takes_no_bits_from_attention_that_keeps_its_sums():
+    actzip.register(Kept, argument0="attention_operand", argument1="attention_operand")
+    layer = torch.nn.Linear(64, 128)
+    session = actzip.Session(layer, bits=2, adapt="layer", interval=3)
+    for _ in range(8):
+        with session:
+            q, k = layer(torch.randn(64, 64)).chunk(2, -1)
+            y = Kept.apply(q * 1, k * 1)
+        (y * y).sum().backward()
+    codecs = [site.codec for site in session.report().sites if site.op.endswith(".Kept")]
+    assert codecs == ["affine:8:nearest"] * 2
+
+
+class Kept(torch.autograd.Function):
+    """Saves q and k as a fused attention does."""
+
+    @staticmethod
+    def forward(ctx, q, k):
+        ctx.save_for_backward(q, k)
+        return (q @ k.mT).softmax(-1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        q, k = (tensor.detach().requires_grad_() for tensor in ctx.saved_tensors)
+        with torch.enable_grad():
+            y = (q @ k.mT).softmax(-1)
+        return torch.autograd.grad(y, (q, k), gradient)

@@ -193,6 +193,103 @@ def test_a_graph_that_is_kept_is_looked_at_once():
     assert torch.equal(first, x.grad)
 
 
+def test_converted_layers_are_looked_at():
+    """A GELU whose input has one outlier in each row: one bit loses the rest."""
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.gelu = nn.Parameter(torch.ones(1)), nn.GELU()
+
+        def forward(self, x):
+            return self.gelu(x * self.weight)
+
+    model = actzip.convert(Scaled(), rules={"*gelu*": "rotated:1"}, guard=True)
+    x, gradient = 0.1 * torch.randn(128, 128), torch.randn(128, 128)
+    x[:, 0], gradient[:, 0] = 1000, 0
+    with pytest.warns(UserWarning, match="spoilt a gradient"):
+        for _ in range(2):
+            model(x * 1).backward(gradient)
+    assert [site.cause for site in actzip.converted(model).report().sites if site.op == "gelu"] == ["guard"]
+
+
+class Oscillating(nn.Module):
+    """The input of the product hardly changes from row to row, and its gradient sums to almost nothing over rows: so
+    does the gradient of the weight, but not the noise in it."""
+
+    def __init__(self, remains):
+        super().__init__()
+        self.first, self.last = nn.Linear(256, 256), nn.Linear(256, 8)
+        self.remains = remains
+
+    def forward(self, x):
+        signs = 1 - 2.0 * (torch.arange(len(x)) % 2)[:, None]
+        return (self.last(self.first(x)) * (signs + self.remains)).mean()
+
+    def batch(self):
+        return torch.randn(1, 256) + 0.01 * torch.randn(512, 256)
+
+
+def codec_of_product(remains, steps, **options):
+    """Returns the codec of the last layer's input, and what was warned of."""
+    torch.manual_seed(0)
+    model = Oscillating(remains)
+    session = actzip.Session(model, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(steps):
+            with session:
+                loss = model(model.batch())
+            loss.backward()
+    codec, = (site.codec for site in session.report().sites if site.site == "last: addmm.mat1")
+    return codec, [str(warning.message) for warning in caught]
+
+
+def test_products_whose_noise_remains_get_more_bits_in_a_later_round():
+    codec, messages = codec_of_product(0.0, 49)
+    assert codec == "rotated:3" and not messages
+    codec, messages = codec_of_product(0.0, 60)
+    assert codec == "rotated:4" and len(messages) == 1
+    assert "'last: addmm.mat1'" in messages[0] and "made much of a gradient noise; these sites get more" in messages[0]
+    assert codec_of_product(0.0, 60, guard=False) == ("rotated:3", [])
+    assert codec_of_product(1.0, 60) == ("rotated:3", []), "here the gradient does not cancel"
+
+
+def test_more_bits_bring_the_noise_down():
+    torch.manual_seed(0)
+    model = Oscillating(0.0)
+    x = model.batch()
+
+    def gradient(session=None):
+        model.zero_grad()
+        with session or torch.enable_grad():
+            loss = model(x)
+        loss.backward()
+        return model.last.weight.grad.clone()
+
+    expected, session = gradient(), actzip.Session(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        errors = [float((gradient(session) - expected).square().sum() / expected.square().sum()) for _ in range(60)]
+    before, after = sum(errors[:40]) / 40, sum(errors[-8:]) / 8
+    assert after < 0.5 * before
+
+
+def test_a_round_changes_no_gradient_where_little_is_noise():
+    def last_gradients(guard):
+        torch.manual_seed(0)
+        model = Oscillating(1.0)
+        session = actzip.Session(model, guard=guard)
+        for _ in range(55):
+            model.zero_grad()
+            with session:
+                loss = model(model.batch())
+            loss.backward()
+        assert session.live_bytes == 0
+        return [parameter.grad for parameter in model.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(last_gradients(True), last_gradients(False), strict=True))
+
+
 def test_witnesses_are_freed_with_their_node():
     session = actzip.Session()
     x = torch.randn(512, 512, requires_grad=True)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from actzip import _C
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 LARGE = (1024, 256)  # the policy's kLargeElems
 TABLE = dict(_C.policy_rows())  # reasons by use
@@ -143,6 +144,7 @@ CASES = [
     (lambda x: torch.zeros(50, 64).index_add(0, indices(50, 2048), x), (2048, 64), "index_add.index", "index:bound=50"),
     (lambda x: Cube.apply(x), SQUARE, "Function::test_policy_rows.Cube.argument0", "as is"),
     (lambda x: Logits.apply(x), SQUARE, "Function::test_policy_rows.Logits.argument0", "affine:8:nearest"),
+    (lambda x: checkpoint(torch.atan, x, use_reentrant=False), SQUARE, "checkpoint.input", "as is"),
     (torch.atan, SQUARE, "atan.self", "as is"),
     (F.hardsigmoid, SQUARE, "hardsigmoid.self", "mask:lo=-3:hi=3:off=-3:on=0:nan=off"),
     (lambda x: x.gather(1, indices(32, 64, 16)), (64, 32), "gather.self", "shape only"),

@@ -20,6 +20,12 @@ def test_forward_and_backward_threads_share_a_model():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_backward_threads_share_a_graph():
+    stress = STRESS.with_name("shared_graph_stress.py")
+    done = subprocess.run([sys.executable, str(stress), "5"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def run_on_threads(*actions):
     errors = []
 

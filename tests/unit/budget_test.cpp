@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 namespace actzip {
 namespace {
 
+constexpr double kLost = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kBudgetElems = 4096;
 constexpr std::size_t kPlainBytes = kBudgetElems * sizeof(float);
 
@@ -180,7 +182,7 @@ TEST_F(BudgetTest, what_fits_in_its_fewest_bits_alone_goes_on_so) {
 TEST_F(BudgetTest, more_bits_than_there_are_is_said) {
   restart({.budget = std::to_string(3 * rotated_bytes(1) + 420)});
   steps(3);
-  EXPECT_FALSE(session->note_look(id("a"), /*spoils_gradient=*/true));
+  EXPECT_EQ(session->note_look(id("a"), kLost), Remedy::more_bits);
   expect_says(ErrorCode::budget_too_small, "cannot be kept", [&] { step(); });
 }
 
@@ -252,7 +254,7 @@ TEST_F(BudgetTest, a_site_that_few_bits_spoil_gets_more) {
   EXPECT_FALSE(session->is_settled(id("a")));
   steps(3);
   EXPECT_TRUE(session->is_settled(id("a")));
-  EXPECT_FALSE(session->note_look(id("a"), /*spoils_gradient=*/true)) << "not kept as it is";
+  EXPECT_EQ(session->note_look(id("a"), kLost), Remedy::more_bits);
   EXPECT_FALSE(session->was_looked_at(id("a")));
   steps(1);
   step();

@@ -42,7 +42,7 @@ TEST_F(SessionTest, WhatSpoiltAGradientIsKeptAsItIsFromThenOn) {
   EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::encoded);
   const SiteId site = session->site_named("addmm.mat1");
   EXPECT_FALSE(session->was_looked_at(site));
-  session->note_look(site, /*spoils_gradient=*/true);
+  EXPECT_EQ(session->note_look(site, /*noise=*/1.0), Remedy::exact);
   session->begin_step();
   EXPECT_EQ(keep("addmm", "mat1", x.saved()).how, Keep::as_is);
   EXPECT_EQ(session->report().sites[0].cause, Cause::guard);

@@ -65,7 +65,7 @@ class OperatorTable {
   const OperatorInfo& find(const char* name, const char* overload) {
     const auto op = operator_at(name, overload);
     const std::string key = op ? std::string(name) + '.' + overload : function_name(name);
-    if (!op && std::ranges::find(kCheckpoints, key) != kCheckpoints.end()) return checkpoint_operator();
+    if (!op && is_checkpoint(key)) return checkpoint_operator();
     const std::lock_guard lock(mutex_);
     auto& info = infos_[key];
     if (!info) {
@@ -153,6 +153,8 @@ const OperatorInfo* counted(const OperatorInfo& info, const std::vector<bool>& i
   const FunctionRow* const function = find_function(name, is_result);
   return function != nullptr ? &table().find(info, *function) : nullptr;
 }
+
+bool is_checkpoint(std::string_view name) { return std::ranges::find(kCheckpoints, name) != kCheckpoints.end(); }
 
 void set_checkpoint_finder(CheckpointFinder find) { g_checkpoint_finder.store(find, std::memory_order_release); }
 

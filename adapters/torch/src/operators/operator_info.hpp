@@ -58,6 +58,9 @@ using CheckpointFinder = bool (*)();
 void set_checkpoint_finder(CheckpointFinder find);
 bool is_checkpoint_saving();
 
+/// Whether it is the name of a function by which checkpoints save their arguments.
+bool is_checkpoint(std::string_view name);
+
 /// Stands for torch.utils.checkpoint. Its only argument is called "input". Never destroyed.
 const OperatorInfo& checkpoint_operator();
 

@@ -70,6 +70,7 @@ Registry& registry() {
 
 void register_operator(const std::string& name, const std::vector<SlotOfUse>& slots) {
   auto made = registered(name, slots);
+  if (is_checkpoint(name)) refuse(name + " cannot be registered (allowed: a rule for checkpoint.input)");
   if (find_known(name) != nullptr) refuse(name + " is in actzip's own table (allowed: rules of a session)");
   const bool is_late = was_met(name);  // before the lock: a lookup takes these two locks in that order
   const std::lock_guard lock(registry().mutex);

@@ -25,6 +25,7 @@ inline bool takes_pairs(Use use) {
   switch (use) {
     case Use::unknown:
     case Use::foreign:
+    case Use::checkpoint_input:
     case Use::shape:
     case Use::linear_input:
     case Use::linear_weight:
