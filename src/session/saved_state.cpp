@@ -191,8 +191,8 @@ std::string State::save() {
                       text_of(plan.predicted_bytes), text_of(plan.predicted_variance), text_of(plan.measured_variance),
                       text_of(plan.gradient_variance));
   for (const Site& site : sites_) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op,
-                        site.slot, site.ordinal, text_of(site.asked), text_of(site.planned), text_of(site.sensitivity),
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", site.module, site.op, site.slot,
+                        site.ordinal, text_of(site.asked), text_of(site.planned), text_of(site.sensitivity),
                         int{site.has_plane}, static_cast<int>(site.look.load()), site.look_step.load(),
                         site.raised ? to_string(*site.raised) : kNone, static_cast<int>(site.part.load()),
                         static_cast<int>(site.holder.load()), site.least_bits.value, site.saves);

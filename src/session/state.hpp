@@ -68,8 +68,8 @@ struct Site {
   std::atomic<StepPart> part = StepPart::unknown;
   std::atomic<Holder> holder = Holder::unknown;
 
-  std::optional<Want> asked;    ///< learned: a later saver of the same memory needs more than this site
-  std::optional<Want> planned;  ///< replaces what the policy says
+  std::optional<Want> asked;        ///< learned: a later saver of the same memory needs more than this site
+  std::optional<Want> planned;      ///< replaces what the policy says
   std::optional<CodecSpec> raised;  ///< learned, if noisy: fewer bits make much of a gradient noise
   std::optional<double> sensitivity;
   Bits least_bits{1};           ///< learned: fewer bits spoil a gradient

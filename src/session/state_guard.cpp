@@ -24,8 +24,8 @@ constexpr double kMostOfSums = 0.3;
 constexpr double kMostOfError = 3.0;
 /// Above this, the gradient of a weight is zero but for rounding, and so says nothing.
 constexpr double kNoGradient = 1e4;
-/// More bits are to bring the noise down to this part, but products get 4 at most: near the end of training gradients of
-/// a whole data set cancel by themselves, and all errors are large in relation.
+/// More bits are to bring the noise down to this part, but products get 4 at most: near the end of training gradients
+/// of a whole data set cancel by themselves, and all errors are large in relation.
 constexpr double kAim = 0.1;
 /// What more bits may take of what a step would hold uncompressed.
 constexpr double kMostRaised = 0.1;
@@ -100,8 +100,8 @@ Remedy State::raise(Site& site, double noise) {
     return choice.error >= error || (is_linear && choice.bits > Rotated::kMostBits);
   });
   if (choices.empty()) return Remedy::none;
-  auto better = std::ranges::find_if(
-      choices, [&](const PlanChoice& choice) { return noise * choice.error <= kAim * error; });
+  auto better =
+      std::ranges::find_if(choices, [&](const PlanChoice& choice) { return noise * choice.error <= kAim * error; });
   if (better == choices.end()) better = std::prev(choices.end());
   double before = 0.0;
   for (const Site* each : order_) before += static_cast<double>(each->last.before);

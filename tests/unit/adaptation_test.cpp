@@ -317,7 +317,8 @@ TEST_F(AdaptationTest, a_state_with_figures_that_no_session_has_is_none) {
   const std::string plan = "3\t1\t2\t1.5\t4000\t0.25\t-\tinf";
   const std::string site = "0\t3 0 rotated:2\t-\t0.125\t0\t3\t5\t-\t2\t0\t3\t3";
   for (const std::string& text : {
-           state("12\t8\t9223372036854775807\t-\t-\t0", plan, site),  // the next step would be beyond what can be counted
+           state("12\t8\t9223372036854775807\t-\t-\t0", plan,
+                 site),  // the next step would be beyond what can be counted
            state("12\t-8\t3\t-\t-\t0", plan, site),
            state("12\t8\t3\t-\t-\t4\t0", plan, site),
            state("12\t8\t3\t-1\t-\t0", plan, site),

@@ -10,7 +10,8 @@ namespace actzip::torch {
 /// holds it.
 std::string python_function_name(const char* name);
 
-/// Whether torch.utils.checkpoint is saving the arguments of a call that is not reentrant. Does not take the GIL either.
+/// Whether torch.utils.checkpoint is saving the arguments of a call that is not reentrant. Does not take the GIL
+/// either.
 bool is_python_checkpoint_saving();
 
 }  // namespace actzip::torch

@@ -34,8 +34,7 @@ inline std::optional<DType> to_dtype(c10::ScalarType type) {
 /// Whether the tensor stores its sizes as plain numbers. Nested tensors, subclasses that dispatch to Python and traced
 /// tensors do not: asking them for sizes runs other code, or throws.
 inline bool has_plain_sizes(const c10::TensorImpl& tensor) {
-  return !tensor.key_set().has(c10::DispatchKey::Python) && !tensor.is_nested() &&
-         !tensor.has_symbolic_sizes_strides();
+  return !tensor.key_set().has(c10::DispatchKey::Python) && !tensor.is_nested() && !tensor.has_symbolic_sizes_strides();
 }
 
 /// Requires plain sizes and a rank of at most kMaxRank.

@@ -105,8 +105,8 @@ std::vector<Target> targets_of(const Node& node, const Tensors& sent, const Tens
   return targets;
 }
 
-/// A linear operator does not amplify noise. So of a new site it is enough that the tensor is restored well. Whether the
-/// gradient of a weight nearly cancels shows later, while the network learns.
+/// A linear operator does not amplify noise. So of a new site it is enough that the tensor is restored well. Whether
+/// the gradient of a weight nearly cancels shows later, while the network learns.
 bool needs_replay(const Witness& witness) { return !witness.about.is_linear || !witness.about.is_new; }
 
 /// How many elements a node received, if its sums over them may cancel by themselves; otherwise 0.

@@ -74,8 +74,8 @@ using Arrivals = std::vector<std::shared_ptr<Arrival>>;
 /// Before the forward of a step on this thread.
 void begin_nodes();
 
-/// Forward: listens at those nodes below `node` that this thread has made since begin_nodes(). Others may be running now,
-/// in the backward of another thread, and must not get hooks meanwhile.
+/// Forward: listens at those nodes below `node` that this thread has made since begin_nodes(). Others may be running
+/// now, in the backward of another thread, and must not get hooks meanwhile.
 Arrivals listen_below(::torch::autograd::Node& node);
 
 /// How far a tensor is off.

@@ -31,8 +31,8 @@ constexpr std::size_t kPartOfHeld = 50;
 /// The guard retires after this many steps without a new site or a verdict.
 constexpr int kMostIdleSteps = 100;
 
-/// Copies once per device rather than once per number. A step may begin inside a mode or a transform, which must not see
-/// these copies.
+/// Copies once per device rather than once per number. A step may begin inside a mode or a transform, which must not
+/// see these copies.
 std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
   const c10::impl::ExcludeDispatchKeyGuard plainly(c10::DispatchKeySet(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
@@ -97,10 +97,9 @@ std::shared_ptr<Witness> GradientGuard::witness(const Witness::About& about, con
 
 void GradientGuard::watch(Node& node, Witnesses witnesses) {
   const Arrivals arrivals = listen_below(node);
-  listen_to(node, [guard = shared_from_this(), &node, witnesses = std::move(witnesses), arrivals](
-                      const auto& sent, const auto& received) {
-    guard->hear(node, witnesses, arrivals, sent, received);
-  });
+  listen_to(node,
+            [guard = shared_from_this(), &node, witnesses = std::move(witnesses), arrivals](
+                const auto& sent, const auto& received) { guard->hear(node, witnesses, arrivals, sent, received); });
 }
 
 void GradientGuard::hear(Node& node, Witnesses witnesses, const Arrivals& arrivals, const std::vector<at::Tensor>& sent,

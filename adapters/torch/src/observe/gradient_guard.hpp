@@ -1,10 +1,11 @@
-// Checks each site that a session compresses once: does its compression spoil a gradient?
+// Checks the sites that a session compresses, when they are new and again in later rounds: how much of a gradient is
+// noise because of it?
 //
 // For one step the session also keeps an exact copy of what the site saved: a witness. After the node that saved it has
 // run in backward, the guard runs the node again with the witness and compares the two gradients. The difference is
-// measured against the whole gradient that arrives at the next node, so gradients that bypass this node, over a residual
-// connection for example, count too. If much of that gradient is noise, the session keeps the site exactly from then on.
-// Only a few sites have a witness in the same step, so memory hardly grows.
+// measured against the whole gradient that arrives at the next node, so gradients that bypass this node, over a
+// residual connection for example, count too. The session then decides what to do about it. Only a few sites have a
+// witness in the same step, so memory hardly grows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,7 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
  public:
   explicit GradientGuard(bool is_on) : is_active_(is_on), is_on_(is_on) {}
 
-  /// Whether some sites may still be unchecked. Costs one relaxed load.
+  /// Whether this round may still have to check some sites. Costs one relaxed load.
   [[nodiscard]] bool is_active() const { return is_active_.load(std::memory_order_relaxed); }
 
   /// Called when the session has met a site for the first time, and when a round of checks begins.
@@ -37,25 +38,26 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
     SiteId site;
     double noise = 0.0;  ///< see Session::note_look()
   };
-  /// Between two steps: returns the sites checked since the last call. Waits for devices, unless their streams are being
-  /// captured.
+  /// Between two steps: returns the sites checked since the last call. Waits for devices, unless their streams are
+  /// being captured.
   std::vector<Verdict> begin_step();
 
   /// Forward: any site saved a tensor of `bytes`. Counts what a plain step holds.
   void note_saved(std::size_t bytes);
 
-  /// Forward: a lossy, unchecked site that must wait for another step.
+  /// Forward: a lossy site that is to be checked must wait for another step.
   void postpone(SiteId site);
 
-  /// Forward: a witness for a lossy, unchecked site; null if the site must wait for another step. `room(bytes)` returns
-  /// what reserves memory for it in the budget, or null if there is none left.
+  /// Forward: a witness for a lossy site that this round has not checked; null if the site must wait for another step.
+  /// `room(bytes)` returns what reserves memory for it in the budget, or null if there is none left.
   std::shared_ptr<Witness> witness(const Witness::About& about, const at::Tensor& tensor,
                                    const std::function<std::shared_ptr<void>(std::size_t)>& room);
 
   /// Forward: `node` will restore what these witness.
   void watch(::torch::autograd::Node& node, Witnesses witnesses);
 
-  /// Backward: `node` received `received` and returned `sent`. Never throws: on failure the sites wait for another step.
+  /// Backward: `node` received `received` and returned `sent`. Never throws: on failure the sites wait for another
+  /// step.
   void hear(::torch::autograd::Node& node, Witnesses witnesses, const Arrivals& arrivals,
             const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received) noexcept;
 
@@ -70,7 +72,7 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
   std::atomic<bool> is_active_;
   const bool is_on_;
   std::mutex mutex_;                           ///< guards everything below
-  std::unordered_set<std::uint32_t> waiting_;  ///< lossy, unchecked sites
+  std::unordered_set<std::uint32_t> waiting_;  ///< lossy sites that this round has not checked
   int idle_steps_ = 0;                         ///< since the last new or waiting site, or verdict
   std::size_t held_ = 0;                       ///< bytes a plain step would hold so far
   std::size_t held_before_ = 0;                ///< the same for the previous step

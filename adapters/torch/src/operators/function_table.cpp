@@ -14,8 +14,7 @@ constexpr OperatorRow kRowNorm{
     .names = {}, .slots = {{{"input", Use::row_norm_input}, {"*", Use::norm_statistics}}}, .facts = facts::row_width};
 // The layer that follows usually keeps the result anyway.
 constexpr OperatorRow kAttention{
-    .names = {},
-    .slots = {{{"query key value", Use::attention_operand}, {"*", Use::attention_statistics}}}};
+    .names = {}, .slots = {{{"query key value", Use::attention_operand}, {"*", Use::attention_statistics}}}};
 // It may apply a SiLU to its result; backward computes that again from the input.
 constexpr OperatorRow kConvolutionAndSlope{.names = {},
                                            .slots = {{{"input", Use::slope_input}, {"*", Use::recurrent_state}}}};

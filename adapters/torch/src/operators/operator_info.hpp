@@ -52,8 +52,8 @@ const OperatorInfo* counted(const OperatorInfo& info, const std::vector<bool>& i
 /// are compared by address, so pass one of a few literals. Never destroyed.
 const OperatorInfo& prefixed(const char* prefix, const OperatorInfo& info);
 
-/// Whether checkpoint() of torch.utils.checkpoint is saving its arguments on this thread, outside of all operators. Until
-/// a finder is set, nobody is.
+/// Whether checkpoint() of torch.utils.checkpoint is saving its arguments on this thread, outside of all operators.
+/// Until a finder is set, nobody is.
 using CheckpointFinder = bool (*)();
 void set_checkpoint_finder(CheckpointFinder find);
 bool is_checkpoint_saving();

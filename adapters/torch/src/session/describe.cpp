@@ -15,8 +15,8 @@ namespace actzip::torch {
 namespace {
 
 /// Keys of tensors that wrap others.
-constexpr c10::DispatchKeySet kWrappers(
-    {c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched});
+constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
+                                         c10::DispatchKey::Batched});
 
 /// Whether its elements lie in memory of its own. Those of wrappers, of the zeros of forward-mode differentiation, and
 /// of storages that were freed do not.
