@@ -95,13 +95,14 @@ Remedy State::raise(Site& site, double noise) {
     return is_linear ? Remedy::none : Remedy::exact;
   }
   const double error = expected_error(held);
+  const auto noise_at = [&](double with_error) { return noise * with_error / error; };
+  const bool is_enough = is_linear && noise_at(expected_error(Rotated{.bits = Bits(Rotated::kMostBits)})) <= 1.0;
   auto choices = choices_for(keeper, kept_shape(keeper), site.least_bits, has_plane(held), adaptation_.limits());
   std::erase_if(choices, [&](const PlanChoice& choice) {
-    return choice.error >= error || (is_linear && choice.bits > Rotated::kMostBits);
+    return choice.error >= error || (is_enough && choice.bits > Rotated::kMostBits);
   });
   if (choices.empty()) return Remedy::none;
-  auto better =
-      std::ranges::find_if(choices, [&](const PlanChoice& choice) { return noise * choice.error <= kAim * error; });
+  auto better = std::ranges::find_if(choices, [&](const PlanChoice& choice) { return noise_at(choice.error) <= kAim; });
   if (better == choices.end()) better = std::prev(choices.end());
   double before = 0.0;
   for (const Site* each : order_) before += static_cast<double>(each->last.before);

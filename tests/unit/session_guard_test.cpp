@@ -62,7 +62,11 @@ TEST_F(GuardTest, gives_products_more_bits_in_later_rounds) {
   step();
   expect_kept("rotated:4", "rotated:3");
   EXPECT_NE(session->report().sites[0].reason.find("noise"), std::string::npos);
-  EXPECT_EQ(session->note_look(product(), 5.0), Remedy::none) << "products get no more than 4 bits";
+  EXPECT_EQ(session->note_look(product(), 0.9), Remedy::none)
+      << "products keep 4 bits while noise is less than gradient";
+  EXPECT_EQ(session->note_look(product(), 1.1), Remedy::more_bits);
+  step();
+  expect_kept("affine:8:nearest", "rotated:3");
 }
 
 TEST_F(GuardTest, gives_as_many_bits_as_are_needed) {
