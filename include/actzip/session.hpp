@@ -337,18 +337,21 @@ class Session {
   /// Whether an adapter should check sites: how does compressing them affect a gradient?
   [[nodiscard]] bool is_guarded() const;
 
-  /// Whether the site should be checked: when it is new, and once in each later round. Rounds begin with steps 50, 100,
+  /// Whether the site should be checked in this step, of which backward has not begun yet: when it is new, and once in
+  /// each later round. Rounds begin with steps 50, 100,
   /// 200, 400, 800 and every thousandth, because gradients shrink while a network learns, and noise need not.
   [[nodiscard]] bool wants_look(SiteId site) const;
 
-  /// Whether such a round begins with this step.
-  [[nodiscard]] bool begins_looks() const;
+  /// The step with which the latest round began; 0 if there was none. There are none while plans choose bits, since
+  /// they follow what is observed.
+  [[nodiscard]] std::int64_t look_round() const;
 
   /// Records the result of a check, and returns what the session does about it. `noise` is the squared norm of the
   /// gradient's error relative to that of the gradient; infinite if the error is not finite.
   /// - A new site that makes almost all of a gradient noise is kept as is from now on, whatever policy and plan say.
-  /// - In later rounds a site gets as many more bits as it needs, provided that the session has not spent a tenth of
-  ///   what a step would hold uncompressed in this way.
+  /// - In later rounds a site gets as many more bits as it needs, as long as all sites together take no more than a
+  /// tenth
+  ///   of what a step would hold uncompressed in this way.
   /// - Under a budget, it gets more bits in the next plan instead, if there are more, and should be checked again.
   Remedy note_look(SiteId site, double noise);
 

@@ -185,8 +185,8 @@ std::string State::save() {
   const std::lock_guard lock(mutex_);
   const auto [steps, is_due, plan] = adaptation_.progress();
   const auto limit = held->limit() != HeldMemory::kNoLimit ? std::optional(held->limit()) : std::nullopt;
-  std::string text = fmt::format("{}\n{}\t{}\t{}\t{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(),
-                                 step_.load(), text_of(limit), text_of(overlap_), raised_bytes_);
+  std::string text = fmt::format("{}\n{}\t{}\t{}\t{}\t{}\n", kTitle, encoded_count_.load(), saves_.load(), step_.load(),
+                                 text_of(limit), text_of(overlap_));
   text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", steps, int{is_due}, plan.plans, plan.average_bits,
                       text_of(plan.predicted_bytes), text_of(plan.predicted_variance), text_of(plan.measured_variance),
                       text_of(plan.gradient_variance));
@@ -210,7 +210,6 @@ void State::load(std::string_view text) {
   const auto step = counts.count<std::int64_t>();
   const auto limit = counts.optional_count();
   const auto overlap = counts.optional_amount();
-  const double raised_bytes = counts.amount();
   counts.check_done();
 
   const std::lock_guard lock(mutex_);
@@ -224,7 +223,6 @@ void State::load(std::string_view text) {
   step_ = step;
   if (budget_ && limit) held->set_limit(*limit);
   overlap_ = overlap;
-  raised_bytes_ = raised_bytes;
   adaptation_.set_progress(progress);
   for (const SavedSite& saved : sites) {
     Site& site = sites_[make_site({saved.module, saved.op, saved.slot, saved.ordinal}).value];

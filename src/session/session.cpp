@@ -61,7 +61,7 @@ bool Session::is_guarded() const { return state_->is_guarded(); }
 
 bool Session::wants_look(SiteId site) const { return state_->wants_look(site); }
 
-bool Session::begins_looks() const { return state_->begins_looks(); }
+std::int64_t Session::look_round() const { return state_->look_round(); }
 
 Remedy Session::note_look(SiteId site, double noise) { return state_->note_look(site, noise); }
 

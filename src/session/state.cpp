@@ -142,10 +142,13 @@ const std::string& State::site_name(SiteId site) { return site_at(site).name; }
 
 SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
   SiteChoice choice{by_policy(site, tensor)};
-  if (site.look == Look::noisy && choice.keep == Keep::encoded) {
+  choice.usual = choice.spec;
+  if (site.look == Look::noisy && session::can_plan(effective_row(*site.row, tensor.facts), choice)) {
     const std::lock_guard lock(mutex_);
-    choice.spec = *site.raised;
-    choice.reason = "fewer bits of it made much of a gradient noise";
+    if (site.raised && expected_error(*site.raised) < expected_error(choice.spec)) {
+      choice.spec = *site.raised;
+      choice.reason = "fewer bits of it made much of a gradient noise";
+    }
   }
   if (!adaptation_.is_on() || tensor.role != Role::activation) return choice;
   choice.can_plan = can_plan(effective_row(*site.row, tensor.facts), choice);
@@ -434,6 +437,7 @@ void State::record(const SavedTensor& tensor, const Reserved& reserved) {
   site.last_row = &effective_row(*site.row, tensor.facts);
   site.can_plan = can_plan;
   site.table_error = reserved.choice.table_error;
+  site.usual = reserved.choice.usual;
   site.keeper = reserved.kept.blob ? reserved.kept.blob->site : nullptr;
   const auto* rotated = std::get_if<Rotated>(&outcome.spec);
   if (rotated != nullptr && rotated->mask_plane && !can_plan) site.has_plane = true;

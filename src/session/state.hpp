@@ -70,6 +70,7 @@ struct Site {
 
   std::optional<Want> asked;        ///< learned: a later saver of the same memory needs more than this site
   std::optional<Want> planned;      ///< replaces what the policy says
+  CodecSpec usual = Copy{};         ///< what the policy chose for the last tensor
   std::optional<CodecSpec> raised;  ///< learned, if noisy: fewer bits make much of a gradient noise
   std::optional<double> sensitivity;
   Bits least_bits{1};           ///< learned: fewer bits spoil a gradient
@@ -94,6 +95,7 @@ struct Site {
 struct SiteChoice : Choice {
   bool can_plan = false;
   double table_error = 0.0;  ///< error of the table's choice, if a plan may choose
+  CodecSpec usual = Copy{};  ///< the policy's choice
 };
 
 /// The session's decision about one saved tensor before it is kept. Nothing else refers to it yet.
@@ -161,7 +163,7 @@ class State : public std::enable_shared_from_this<State> {
   SiteId site_named(const std::string& name);
   [[nodiscard]] bool is_guarded() const;
   bool wants_look(SiteId site);
-  [[nodiscard]] bool begins_looks() const;
+  [[nodiscard]] std::int64_t look_round() const;
   Remedy note_look(SiteId site, double noise);
   bool is_settled(SiteId site);
   std::shared_ptr<void> hold_beside(SiteId site, std::size_t bytes);
@@ -267,6 +269,7 @@ class State : public std::enable_shared_from_this<State> {
   void record(const SavedTensor& tensor, const Reserved& reserved);
   bool ask_for_more_bits(Site& site);
   Remedy raise(Site& site, double noise);
+  [[nodiscard]] bool is_room_to_raise(const Site& site, const CodecSpec& spec) const;
   void begin_budget();
   void look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory);
   void settle_budget();
@@ -313,7 +316,6 @@ class State : public std::enable_shared_from_this<State> {
   bool is_observed_ = false;  ///< whether this step is observed
   static constexpr int kAnyBits = 64;
   bool must_plan_ = false;         ///< plan before the next step: a site needs more bits
-  double raised_bytes_ = 0.0;      ///< that noisy sites take in addition
   double growth_ = 1.0;            ///< size of this step relative to the one before, as far as is seen
   int most_bits_ = kAnyBits;       ///< the most that planned sites get in the rest of this step
   std::optional<double> overlap_;  ///< what a step holds at once, relative to all that it keeps

@@ -1,9 +1,9 @@
 // When a guard checks sites, and what the session does about those that make too much of a gradient noise.
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <variant>
 
 #include "actzip/levels.hpp"
@@ -54,17 +54,17 @@ bool State::is_guarded() const {
   return options_.guard.value_or(find_level(preset_) == nullptr && !policy_.is_uniform());
 }
 
+/// Once backward of this step has begun, other threads may run its graph. Plans find out for themselves what matters.
 bool State::wants_look(SiteId id) {
+  if (is_asked_) return false;
   const Site& site = site_at(id);
-  return site.look == Look::none || (site.look != Look::spoilt && site.look_step < round_at(step_));
+  if (site.look == Look::none) return true;
+  return site.look != Look::spoilt && site.look_step < look_round();
 }
+
+std::int64_t State::look_round() const { return adapts() ? 0 : round_at(step_); }
 
 bool State::was_looked_at(SiteId site) { return site_at(site).look != Look::none; }
-
-bool State::begins_looks() const {
-  const std::int64_t step = step_;
-  return step > 0 && round_at(step) == step;
-}
 
 Remedy State::note_look(SiteId id, double noise) {
   Site& site = site_at(id);
@@ -78,6 +78,7 @@ Remedy State::note_look(SiteId id, double noise) {
   }
   if (remedy == Remedy::exact) {
     site.look = Look::spoilt;
+    site.raised.reset();
   } else if (is_first) {
     site.look = Look::fine;
   }
@@ -85,13 +86,13 @@ Remedy State::note_look(SiteId id, double noise) {
   return remedy;
 }
 
-/// Requires the mutex. Chooses the fewest bits that leave little noise.
+/// Requires the mutex. Chooses the fewest bits that leave little noise, as far as there is room.
 Remedy State::raise(Site& site, double noise) {
   const Site& keeper = site.keeper != nullptr ? *site.keeper : site;
   const CodecSpec& held = keeper.last.spec;
   const bool is_linear = enters_linearly(site.use);
   if (is_linear && noise > kNoGradient) return Remedy::none;
-  if (!session::can_plan(*site.row, {.keep = Keep::encoded, .spec = held, .reason = {}})) {
+  if (!session::can_plan(*site.last_row, {.keep = Keep::encoded, .spec = held, .reason = {}})) {
     return is_linear ? Remedy::none : Remedy::exact;
   }
   const double error = expected_error(held);
@@ -103,20 +104,35 @@ Remedy State::raise(Site& site, double noise) {
   });
   if (choices.empty()) return Remedy::none;
   auto better = std::ranges::find_if(choices, [&](const PlanChoice& choice) { return noise_at(choice.error) <= kAim; });
-  if (better == choices.end()) better = std::prev(choices.end());
-  double before = 0.0;
-  for (const Site* each : order_) before += static_cast<double>(each->last.before);
-  const double more = static_cast<double>(better->bytes) - static_cast<double>(keeper.last.after);
-  if (raised_bytes_ + more > kMostRaised * before) return Remedy::no_room;
-  raised_bytes_ += std::max(more, 0.0);
-  if (std::holds_alternative<Copy>(better->spec)) return Remedy::exact;
-  CodecSpec spec = better->spec;
+  choices.erase(better == choices.end() ? better : better + 1, choices.end());
+  while (!choices.empty() && !is_room_to_raise(site, choices.back().spec)) choices.pop_back();
+  if (choices.empty()) return Remedy::no_room;
+  CodecSpec spec = choices.back().spec;
+  if (std::holds_alternative<Copy>(spec)) return Remedy::exact;
   if (auto* rotated = std::get_if<Rotated>(&spec)) rotated->mask_plane = false;  // it belongs to who asked for it
-  site.least_bits = Bits(better->bits);
-  if (site.planned) site.planned->spec = spec;
   site.raised = spec;
   site.look = Look::noisy;
   return Remedy::more_bits;
+}
+
+/// Requires the mutex. Memory that several sites save counts once.
+bool State::is_room_to_raise(const Site& site, const CodecSpec& spec) const {
+  std::unordered_map<const Site*, double> more;
+  const auto count = [&](const Site& each, const CodecSpec& raised) {
+    const KeptShape shape = kept_shape(each);
+    const double usual = static_cast<double>(kept_bytes(shape, each.usual));
+    double& known = more[each.keeper];
+    known = std::max(known, static_cast<double>(kept_bytes(shape, raised)) - usual);
+  };
+  double before = 0.0;
+  for (const Site* each : order_) {
+    before += static_cast<double>(each->last.before);
+    if (each->raised && each != &site) count(*each, *each->raised);
+  }
+  count(site, spec);
+  double sum = 0.0;
+  for (const auto& [keeper, bytes] : more) sum += bytes;
+  return sum <= kMostRaised * before;
 }
 
 }  // namespace actzip::session

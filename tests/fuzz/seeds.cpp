@@ -73,7 +73,7 @@ Seeds text_seeds() {
        {R"({"sites": [)" + site + R"(, {"kind": "recomputed", "bytes_after": 0}, )" +
         R"({"kind": "encoded", "codec": "affine:4", "site": "b", "dtype": "f32", "shape": [9, 7], "bytes_before": 0}]})"}},
       {"session_fuzzer",
-       {"actzip session 3\n12\t8\t3\t4096\t0.5\t0\n3\t1\t2\t1.5\t4000\t0.25\t-\t0.5\n"
+       {"actzip session 3\n12\t8\t3\t4096\t0.5\n3\t1\t2\t1.5\t4000\t0.25\t-\t0.5\n"
         "a.b\tmm\tself\t0\t3 0 rotated:2\t-\t0.125\t0\t2\t50\trotated:4\t1\t1\t1\t3\n"
         "c\trelu\tresult\t1\t-\t3 1 rotated:1:mask\t-\t1\t0\t3\t1\t-\t2\t0\t1\t3\n"}}};
 }

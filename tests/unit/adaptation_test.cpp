@@ -313,15 +313,15 @@ TEST_F(AdaptationTest, a_state_with_figures_that_no_session_has_is_none) {
   const auto state = [](const std::string& counts, const std::string& plan, const std::string& site) {
     return "actzip session 3\n" + counts + "\n" + plan + "\na\tmm\tself\t" + site + "\n";
   };
-  const std::string counts = "12\t8\t3\t4096\t0.5\t0";
+  const std::string counts = "12\t8\t3\t4096\t0.5";
   const std::string plan = "3\t1\t2\t1.5\t4000\t0.25\t-\tinf";
   const std::string site = "0\t3 0 rotated:2\t-\t0.125\t0\t3\t5\t-\t2\t0\t3\t3";
   for (const std::string& text : {
-           state("12\t8\t9223372036854775807\t-\t-\t0", plan,
+           state("12\t8\t9223372036854775807\t-\t-", plan,
                  site),  // the next step would be beyond what can be counted
-           state("12\t-8\t3\t-\t-\t0", plan, site),
-           state("12\t8\t3\t-\t-\t4\t0", plan, site),
-           state("12\t8\t3\t-1\t-\t0", plan, site),
+           state("12\t-8\t3\t-\t-", plan, site),
+           state("12\t8\t3\t-\t-\t4", plan, site),
+           state("12\t8\t3\t-1\t-", plan, site),
            state(counts, "3\t2\t2\t1.5\t-\t-\t-\t-", site),
            state(counts, "3\t1\t2\tnan\t-\t-\t-\t-", site),
            state(counts, plan, "-1\t-\t-\t-\t0\t0\t5\t-\t0\t0\t1\t3"),
@@ -336,7 +336,6 @@ TEST_F(AdaptationTest, a_state_with_figures_that_no_session_has_is_none) {
            state(counts, plan, "0\t-\t-\t-\t0\t0\t5\t-\t0\t3\t1\t3"),  // nobody holds it so
            state(counts, plan, "0\t-\t-\t-\t0\t2\t5\t-\t0\t0\t1\t3"),  // noisy, but with the usual bits
            state(counts, plan, "0\t-\t-\t-\t0\t1\t5\trotated:4\t0\t0\t1\t3"),
-           state("12\t8\t3\t4096\t0.5\tnan", plan, site),
            state(counts, plan, "0\t-\t-\t-\t0\t0\t5\t-\t0\t0\t1\t3\tmore"),
        }) {
     restart({});

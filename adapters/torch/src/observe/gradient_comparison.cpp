@@ -220,12 +220,9 @@ Comparisons compare(Node& node, SomeWitnesses witnesses, const Arrivals& arrival
     at::Tensor correction = target.exact - target.sent;
     const auto expected = std::make_shared<Expected>(norm_of(target.exact));
     result.push_back({target.what, norm_of(correction), expected});
-    // Of a parameter, the node's own gradient is the measure, which is stricter if several nodes read it.
-    if (is_parameter(target.edge)) continue;
+    // Where nobody listens, the node's own gradient is the measure, which is stricter if other nodes send some as well.
     if (const auto& arrival = arrivals[target.place]) {
       arrival->expect({expected, target.sent, std::move(correction)});
-    } else {
-      result.back().what = Comparison::sum;  // how large the whole gradient is stays unknown
     }
   }
   return result;
@@ -240,6 +237,7 @@ void append_norms(const Comparisons& comparisons, std::vector<at::Tensor>& norms
 
 std::optional<double> noise_of(const Comparisons& comparisons, std::span<const float> norms) {
   constexpr double kLost = std::numeric_limits<double>::infinity();
+  constexpr double kAll = std::numeric_limits<double>::max();  ///< beside a gradient that is zero
   std::optional<double> most;
   for (std::size_t i = 0; i < comparisons.size(); ++i) {
     const double difference = norms[3 * i], own = norms[3 * i + 1], arrived = norms[3 * i + 2];
@@ -250,7 +248,8 @@ std::optional<double> noise_of(const Comparisons& comparisons, std::span<const f
     most = most.value_or(0.0);
     if (what != Comparison::gradient || difference == 0.0) continue;
     const double expected = std::isfinite(arrived) ? arrived : own;
-    most = std::max(*most, difference * difference / (expected * expected));
+    const double noise = expected > 0.0 ? difference * difference / (expected * expected) : kAll;
+    most = std::max(*most, noise);
   }
   return most;
 }

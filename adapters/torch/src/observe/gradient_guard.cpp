@@ -28,9 +28,6 @@ using ::torch::autograd::Node;
 /// The witnesses of one step may take kFewBytes, or 1 / kPartOfHeld of what a plain step holds if that is more.
 constexpr std::size_t kFewBytes = std::size_t{16} << 20U;
 constexpr std::size_t kPartOfHeld = 50;
-/// The guard retires after this many steps without a new site or a verdict.
-constexpr int kMostIdleSteps = 100;
-
 /// Copies once per device rather than once per number. A step may begin inside a mode or a transform, which must not
 /// see these copies.
 std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
@@ -61,6 +58,16 @@ void GradientGuard::note_new_site() {
   if (!is_on_) return;
   const std::lock_guard lock(mutex_);
   idle_steps_ = 0;
+  is_active_ = true;
+}
+
+void GradientGuard::begin_round() {
+  if (!is_on_) return;
+  const std::lock_guard lock(mutex_);
+  waiting_.clear();
+  idle_steps_ = 0;
+  most_idle_steps_ = kMostIdleStepsOfRound;
+  round_steps_ = kStepsOfRound;
   is_active_ = true;
 }
 
@@ -107,7 +114,11 @@ void GradientGuard::hear(Node& node, Witnesses witnesses, const Arrivals& arriva
   const bool is_plain = !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
                         are_plain(sent) && are_plain(received);
   try {
-    std::erase_if(witnesses, [](const auto& witness) { return !witness->restored() || !witness->take(); });
+    std::erase_if(witnesses, [](const auto& witness) { return !witness->take(); });
+    const auto others =
+        std::ranges::partition(witnesses, [](const auto& witness) { return witness->restored().has_value(); });
+    for (const auto& witness : others) witness->let_go();
+    witnesses.erase(others.begin(), others.end());
     if (is_plain && !witnesses.empty()) {
       Seen seen{{}, compare(node, witnesses, arrivals, sent, received)};
       for (const auto& witness : witnesses) seen.sites.push_back(witness->about.site);
@@ -148,10 +159,17 @@ std::vector<GradientGuard::Verdict> GradientGuard::begin_step() {
     idle_steps_ = 0;
     for (const SiteId site : seen.sites) {
       waiting_.erase(site.value);
-      verdicts.push_back({site, *noise});
+      const auto known = std::ranges::find(verdicts, site, &Verdict::site);  // a site may save several times in a step
+      if (known == verdicts.end()) {
+        verdicts.push_back({site, *noise});
+      } else {
+        known->noise = std::max(known->noise, *noise);
+      }
     }
   }
-  is_active_ = idle_steps_++ < kMostIdleSteps && (!waiting_.empty() || held_before_ == 0);
+  const bool is_waiting = idle_steps_++ < most_idle_steps_ && (!waiting_.empty() || held_before_ == 0);
+  is_active_ = is_waiting || round_steps_ > 0;
+  round_steps_ = std::max(round_steps_ - 1, 0);
   return verdicts;
 }
 

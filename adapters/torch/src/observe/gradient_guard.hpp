@@ -31,8 +31,10 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
   /// Whether this round may still have to check some sites. Costs one relaxed load.
   [[nodiscard]] bool is_active() const { return is_active_.load(std::memory_order_relaxed); }
 
-  /// Called when the session has met a site for the first time, and when a round of checks begins.
+  /// Called when the session has met a site for the first time.
   void note_new_site();
+  /// Called when all sites are to be checked again.
+  void begin_round();
 
   struct Verdict {
     SiteId site;
@@ -62,6 +64,13 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
             const std::vector<at::Tensor>& sent, const std::vector<at::Tensor>& received) noexcept;
 
  private:
+  /// The guard retires after this many steps without a new site or a verdict, and in a later round earlier: then most
+  /// sites that cannot be checked are known.
+  static constexpr int kMostIdleSteps = 100;
+  static constexpr int kMostIdleStepsOfRound = 20;
+  /// Not every step has all sites: networks take turns, and some steps only evaluate.
+  static constexpr int kStepsOfRound = 10;
+
   struct Seen {
     std::vector<SiteId> sites;  ///< of one node; they get the same verdict
     Comparisons comparisons;
@@ -73,10 +82,12 @@ class GradientGuard : public std::enable_shared_from_this<GradientGuard> {
   const bool is_on_;
   std::mutex mutex_;                           ///< guards everything below
   std::unordered_set<std::uint32_t> waiting_;  ///< lossy sites that this round has not checked
-  int idle_steps_ = 0;                         ///< since the last new or waiting site, or verdict
-  std::size_t held_ = 0;                       ///< bytes a plain step would hold so far
-  std::size_t held_before_ = 0;                ///< the same for the previous step
-  std::size_t witnessed_ = 0;                  ///< bytes of witnesses in this step
+  int round_steps_ = 0;                        ///< steps in which this round may still meet sites
+  int most_idle_steps_ = kMostIdleSteps;
+  int idle_steps_ = 0;           ///< since the last new or waiting site, or verdict
+  std::size_t held_ = 0;         ///< bytes a plain step would hold so far
+  std::size_t held_before_ = 0;  ///< the same for the previous step
+  std::size_t witnessed_ = 0;    ///< bytes of witnesses in this step
   std::vector<Seen> seen_;
 };
 

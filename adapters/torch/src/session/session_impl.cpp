@@ -64,7 +64,7 @@ bool SessionImpl::begin_step() {
   take_observation();
   believe_guard();
   session_.begin_step();
-  if (session_.begins_looks()) guard_->note_new_site();
+  if (const std::int64_t round = session_.look_round(); look_round_.exchange(round) != round) guard_->begin_round();
   backward_ran_->store(false, std::memory_order_relaxed);
   samples->begin_step();
   const std::lock_guard lock(mutex_);
@@ -90,7 +90,7 @@ void SessionImpl::believe_guard() {
   for (const auto& [site, noise] : guard_->begin_step()) {
     const Remedy remedy = session_.note_look(site, noise);
     if (remedy == Remedy::none) continue;
-    if (session_.wants_look(site)) {
+    if (!session_.was_looked_at(site)) {
       guard_->postpone(site);  // a budget gives it more bits without a word
       continue;
     }

@@ -136,14 +136,15 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   std::shared_ptr<std::atomic<bool>> backward_ran_ = std::make_shared<std::atomic<bool>>(true);
   std::mutex mutex_;  ///< guards everything below
   std::size_t step_ = 0;
-  int open_steps_ = 0;                   ///< on all threads
-  bool has_held_ = false;                ///< it has held something in this pass of the step: see note_pass()
-  int passes_ = 0;                       ///< of this step that have ended: everything they held is freed
-  std::shared_ptr<NoiseStream> stream_;  ///< of an observed step, until its result was read
-  bool is_observed_ = false;             ///< the current step is observed
-  bool may_be_captured_ = false;         ///< it is observed, and it was not checked yet whether it is captured
-  int waited_ = 0;                       ///< steps since an observed one whose backward has not run
-  int asked_ = 0;                        ///< how often its result was asked for
+  int open_steps_ = 0;                       ///< on all threads
+  bool has_held_ = false;                    ///< it has held something in this pass of the step: see note_pass()
+  std::atomic<std::int64_t> look_round_{0};  ///< the last round of which the guard knows
+  int passes_ = 0;                           ///< of this step that have ended: everything they held is freed
+  std::shared_ptr<NoiseStream> stream_;      ///< of an observed step, until its result was read
+  bool is_observed_ = false;                 ///< the current step is observed
+  bool may_be_captured_ = false;             ///< it is observed, and it was not checked yet whether it is captured
+  int waited_ = 0;                           ///< steps since an observed one whose backward has not run
+  int asked_ = 0;                            ///< how often its result was asked for
   SiteSequence sequence_;
   LossSites loss_sites_{session_};
   std::vector<std::pair<std::string, Remedy>> remedies_;     ///< of sites that the user has not been told about
