@@ -28,6 +28,7 @@ using ::torch::autograd::Node;
 /// The witnesses of one step may take kFewBytes, or 1 / kPartOfHeld of what a plain step holds if that is more.
 constexpr std::size_t kFewBytes = std::size_t{16} << 20U;
 constexpr std::size_t kPartOfHeld = 50;
+
 /// Copies once per device rather than once per number. A step may begin inside a mode or a transform, which must not
 /// see these copies.
 std::vector<float> on_host(const std::vector<at::Tensor>& numbers) {
