@@ -63,6 +63,9 @@ class ArrivalHook final : public FunctionPostHook {
     arrival_->hear(inputs);
     return outputs;
   }
+  void compiled_args(::torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
+    refuse_compiled_autograd();
+  }
 
  private:
   std::shared_ptr<Arrival> arrival_;
