@@ -156,10 +156,43 @@ TEST(TorchThreads, GuardsLeaveTheNodesOfParametersAlone) {
   for (const auto& node : nodes) EXPECT_TRUE(node->post_hooks().empty());
 }
 
+std::chrono::seconds stress_duration() {
+  const char* const text = std::getenv("ACTZIP_STRESS_SECONDS");
+  return std::chrono::seconds(text != nullptr ? std::max(1, std::atoi(text)) : 3);
+}
+
+/// Two losses share a trunk, whose graph is retained. The guard looks at the trunk while both run backward through it.
+TEST(TorchThreads, ShareAGraph) {
+  at::set_num_threads(1);
+  nn::Linear trunk(128, 128);
+  const at::Tensor x = ::torch::randn({256, 128});
+  const auto end = std::chrono::steady_clock::now() + stress_duration();
+  int steps = 0;
+  while (std::chrono::steady_clock::now() < end) {
+    Session session;
+    for (int i = 0; i < 3; ++i, ++steps) {
+      std::vector<at::Tensor> losses;
+      {
+        const Scope scope = session.scope();
+        const at::Tensor shared = at::gelu(trunk->forward(x));
+        losses = {at::gelu(shared).square().mean(), at::silu(shared).sum()};
+      }
+      std::vector<std::thread> threads;
+      for (const at::Tensor& loss : losses) {
+        threads.emplace_back([loss, &trunk] {
+          ::torch::autograd::grad({loss}, {trunk->weight}, /*grad_outputs=*/{}, /*retain_graph=*/true);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+  }
+  EXPECT_GT(steps, 0);
+  std::printf("%d steps\n", steps);
+}
+
 TEST(TorchThreads, ShareAModelAndSessions) {
   at::set_num_threads(1);
-  const char* const text = std::getenv("ACTZIP_STRESS_SECONDS");
-  const std::chrono::seconds duration(text != nullptr ? std::max(1, std::atoi(text)) : 3);
+  const std::chrono::seconds duration = stress_duration();
   Stress stress;
   stress.run(duration);
   EXPECT_GT(stress.steps, 0);
