@@ -93,6 +93,23 @@ def test_schemes_come_and_go_with_their_layers():
     assert len(actnn.QScheme.layers) == before
 
 
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = actnn.QConv2d(3, 16, 3)
+        self.fine, self.coarse = actnn.QConv2d(16, 16, 3, group=1), actnn.QConv2d(16, 16, 3)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.fine(x) + self.coarse(x)
+
+
+def test_bits_are_those_of_the_layer_that_keeps_the_input():
+    model = Branches()
+    model(torch.randn(16, 3, 16, 16)).square().sum().backward()
+    assert (model.stem.scheme.bits, model.fine.scheme.bits, model.coarse.scheme.bits) == (2, 8, 8)
+
+
 def test_going_back_to_a_configuration_goes_back_to_what_was_learned():
     model, x = actnn.QModule(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))), torch.randn(16, 3, 16, 16)
 

@@ -107,8 +107,8 @@ def _bits_in_report(layer: torch.nn.Module | None) -> float | None:
         return None
     sites = {site.site: site for site in binding.conversion.session.report().sites}
     own = next((site for site in sites.values() if site.module == binding.name and site.slot == "input"), None)
-    if own is not None and own.codec in ("shared", "derived"):
-        own = sites.get(own.reason.removeprefix("kept by "))
+    if own is not None and own.kept_by:
+        own = sites.get(own.kept_by)
     if own is None:
         return None
     if own.sample_bits is not None:
