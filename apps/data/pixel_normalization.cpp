@@ -1,4 +1,4 @@
-#include "levels.hpp"
+#include "pixel_normalization.hpp"
 
 #include <cstring>
 
@@ -26,8 +26,9 @@ template <bool kFlip>
 
 template <bool kFlip>
 [[gnu::always_inline]] inline void spread(const std::uint8_t* pixels, std::size_t stride, std::size_t size,
-                                          const Levels& given, float* target) {
-  const Levels levels = given;  // a copy, because `target` might alias `given` and force a reload after each store
+                                          const PixelNormalization& given, float* target) {
+  const PixelNormalization normalization =
+      given;  // a copy, because `target` might alias `given` and force a reload after each store
   const std::size_t plane = size * size;
   for (std::size_t y = 0; y < size; ++y, pixels += stride, target += size) {
     std::size_t x = 0;
@@ -35,14 +36,15 @@ template <bool kFlip>
       const Words4 words = four_pixels<kFlip>(pixels + 3 * (kFlip ? size - 4 - x : x));
       for (std::size_t c = 0; c < 3; ++c) {
         const Words4 values = (words >> static_cast<int>(8 * c)) & 255;
-        const Floats4 floats = __builtin_convertvector(values, Floats4) * levels.gain[c] + levels.offset[c];
+        const Floats4 floats =
+            __builtin_convertvector(values, Floats4) * normalization.gain[c] + normalization.offset[c];
         std::memcpy(target + c * plane + x, &floats, sizeof(floats));
       }
     }
     for (; x < size; ++x) {
       const std::uint8_t* pixel = pixels + 3 * (kFlip ? size - 1 - x : x);
       for (std::size_t c = 0; c < 3; ++c) {
-        target[c * plane + x] = static_cast<float>(pixel[c]) * levels.gain[c] + levels.offset[c];
+        target[c * plane + x] = static_cast<float>(pixel[c]) * normalization.gain[c] + normalization.offset[c];
       }
     }
   }
@@ -51,8 +53,9 @@ template <bool kFlip>
 }  // namespace
 
 ACTZIP_CLONES void spread_pixels(const std::uint8_t* pixels, std::size_t stride, std::size_t size, bool flip,
-                                 const Levels& levels, float* target) {
-  flip ? spread<true>(pixels, stride, size, levels, target) : spread<false>(pixels, stride, size, levels, target);
+                                 const PixelNormalization& normalization, float* target) {
+  flip ? spread<true>(pixels, stride, size, normalization, target)
+       : spread<false>(pixels, stride, size, normalization, target);
 }
 
 }  // namespace actzip::data

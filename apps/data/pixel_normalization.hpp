@@ -16,7 +16,7 @@
 namespace actzip::data {
 
 /// The normalisation of each channel: value * gain + offset.
-struct Levels {
+struct PixelNormalization {
   std::array<float, 3> gain = {1.0F, 1.0F, 1.0F};
   std::array<float, 3> offset = {0.0F, 0.0F, 0.0F};
 };
@@ -24,7 +24,7 @@ struct Levels {
 /// Writes size x size pixels, given in rows `stride` bytes apart, as floats [3, size, size]; mirrored if `flip`. Reads
 /// up to kReadPast bytes after the last pixel.
 constexpr std::size_t kReadPast = 4;
-void spread_pixels(const std::uint8_t* pixels, std::size_t stride, std::size_t size, bool flip, const Levels& levels,
-                   float* target);
+void spread_pixels(const std::uint8_t* pixels, std::size_t stride, std::size_t size, bool flip,
+                   const PixelNormalization& normalization, float* target);
 
 }  // namespace actzip::data

@@ -91,10 +91,11 @@ Pixel load(const float* source) {
 }
 
 /// Returns the weights of the columns, multiplied by the gain, as the vectors that the loop uses.
-std::vector<Pixel> pixel_weights(const Taps& taps, const Levels& levels) {
+std::vector<Pixel> pixel_weights(const Taps& taps, const PixelNormalization& normalization) {
   std::vector<Pixel> weights;
   for (const float weight : taps.weights) {
-    weights.push_back(Pixel{weight * levels.gain[0], weight * levels.gain[1], weight * levels.gain[2], 0.0F});
+    weights.push_back(
+        Pixel{weight * normalization.gain[0], weight * normalization.gain[1], weight * normalization.gain[2], 0.0F});
   }
   return weights;
 }
@@ -148,7 +149,7 @@ Region seen_by(const Window& window, int size, int height, int width) {
   return {top, left, rows.first(size - 1) + rows.count - top, columns.first(size - 1) + columns.count - left};
 }
 
-void resample(const Image& image, const Window& window, int size, bool flip, const Levels& levels,
+void resample(const Image& image, const Window& window, int size, bool flip, const PixelNormalization& normalization,
               std::span<float> out) {
   check_held(image.held(), seen_by(window, size, image.height, image.width));
   const Taps rows = taps_of({window.top, window.height, size, image.height}, size);
@@ -163,8 +164,8 @@ void resample(const Image& image, const Window& window, int size, bool flip, con
   std::vector<float> row(3 * seen + 1);  // load() reads one float beyond a pixel
   const auto side = static_cast<std::size_t>(size);
   const auto mix = mix_columns_of(columns.count);
-  const std::vector<Pixel> weights = pixel_weights(columns, levels);
-  const Pixel offset = {levels.offset[0], levels.offset[1], levels.offset[2], 0.0F};
+  const std::vector<Pixel> weights = pixel_weights(columns, normalization);
+  const Pixel offset = {normalization.offset[0], normalization.offset[1], normalization.offset[2], 0.0F};
   for (std::size_t y = 0; y < side; ++y) {
     mix_rows(image.rgb.data() + (rows.begin[y] - top) * stride + 3 * left, stride, rows.weights.data() + y * rows.count,
              rows.count, row.data(), 3 * seen);

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "images.hpp"
-#include "levels.hpp"
+#include "pixel_normalization.hpp"
 
 namespace actzip::data {
 
@@ -23,7 +23,7 @@ Region seen_by(const Window& window, int size, int height, int width);
 /// aliasing: each pixel is a weighted mean of the source pixels that it covers. Where the window extends beyond the
 /// image, only the pixels at the edge contribute. `flip` mirrors left and right. Throws DataError if the image does not
 /// hold seen_by().
-void resample(const Image& image, const Window& window, int size, bool flip, const Levels& levels,
+void resample(const Image& image, const Window& window, int size, bool flip, const PixelNormalization& normalization,
               std::span<float> out);
 
 }  // namespace actzip::data

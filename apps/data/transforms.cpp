@@ -93,8 +93,8 @@ void check(const ImageTransform& transform) {
 ImagePipeline::ImagePipeline(const ImageTransform& transform) : transform_(transform) {
   check(transform_);
   for (std::size_t c = 0; c < 3; ++c) {
-    levels_.gain[c] = 1.0F / (255.0F * transform_.deviation[c]);
-    levels_.offset[c] = -transform_.mean[c] / transform_.deviation[c];
+    normalization_.gain[c] = 1.0F / (255.0F * transform_.deviation[c]);
+    normalization_.offset[c] = -transform_.mean[c] / transform_.deviation[c];
   }
 }
 
@@ -144,14 +144,14 @@ void ImagePipeline::copy_window(const Image& image, Draws draws, std::span<float
     const std::uint8_t* row = image.rgb.data() + static_cast<std::size_t>(source_y) * side * 3;
     pad_row({row, 3 * side}, padding, reflect, std::span(rows).subspan(static_cast<std::size_t>(y) * stride, stride));
   }
-  spread_pixels(rows.data() + std::size_t{3} * left, stride, side, flip, levels_, out.data());
+  spread_pixels(rows.data() + std::size_t{3} * left, stride, side, flip, normalization_, out.data());
 }
 
 void ImagePipeline::scale_window(const Image& image, Draws draws, std::span<float> out) const {
   const Window part = transform_.crop == Crop::random_resized ? random_window(image.height, image.width, draws)
                                                               : centre_window(transform_, image);
   const bool flip = transform_.flip && draws.below(2) == 1;
-  resample(image, part, transform_.size, flip, levels_, out);
+  resample(image, part, transform_.size, flip, normalization_, out);
 }
 
 ImageTransform cifar10_transform(Split split) {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "images.hpp"
-#include "levels.hpp"
+#include "pixel_normalization.hpp"
 #include "random.hpp"
 
 namespace actzip::data {
@@ -58,7 +58,7 @@ class ImagePipeline {
   void scale_window(const Image& image, Draws draws, std::span<float> out) const;
 
   ImageTransform transform_;
-  Levels levels_;
+  PixelNormalization normalization_;
 };
 
 }  // namespace actzip::data

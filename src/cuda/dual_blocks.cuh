@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kMostBlockThreads, 4 / sizeof(Storage<Type>))
 template <DType Type>
 class ChannelBlock {
  public:
-  using Elements = Chunk<Storage<Type>>;
+  using MapChunk = Chunk<Storage<Type>>;
 
   __device__ ChannelBlock(const DualBuffer& buffer, std::int64_t sample, std::uint32_t channel, std::uint32_t block)
       : buffer_(buffer),
@@ -152,7 +152,7 @@ class ChannelBlock {
     for (std::uint32_t slice = 0; slice < place_.slices; ++slice) {
       for (std::uint32_t row = 0; row < place_.rows; ++row) {
         const std::int64_t first = row_start(slice, row);
-        Elements chunks[kEdge];
+        MapChunk chunks[kEdge];
 #pragma unroll
         for (std::uint32_t c = 0; c < kEdge; ++c) {
           if (c < place_.columns) chunks[c] = src.load(first + c * buffer_.channels, kChunk);
@@ -178,7 +178,7 @@ class ChannelBlock {
                               NeighbourExtremes<Type>& extremes) const {
     for (std::uint32_t slice = 0; slice < place_.slices; ++slice) {
       const std::int64_t first = row_start(slice, 0) + c * buffer_.channels;
-      Elements rows[kEdge];
+      MapChunk rows[kEdge];
 #pragma unroll
       for (std::uint32_t r = 0; r < kEdge; ++r) {
         if (r < place_.rows) rows[r] = src.load_cached(first + r * static_cast<std::int64_t>(row_elems_));

@@ -143,11 +143,11 @@ template <DType Type, bool InRegisters, class Row>
 }
 
 /// Sets a block of an unrepresentable map to zeros, with its average and group, so that its codes become 0.
-template <class Elements>
-__device__ __forceinline__ void clear_void(Elements (&rows)[kEdge], float& average, math::AffineGroup& group) {
+template <class MapChunk>
+__device__ __forceinline__ void clear_void(MapChunk (&rows)[kEdge], float& average, math::AffineGroup& group) {
   if (!math::is_nan(group.min)) return;
 #pragma unroll
-  for (Elements& row : rows) row = {};
+  for (MapChunk& row : rows) row = {};
   average = 0.0F;
   group = {};
 }

@@ -30,10 +30,10 @@ struct SharedMaps {
 template <DType Type>
 __device__ __forceinline__ void load_shared(const DenseAccess<Storage<Type>>& src, std::int64_t first,
                                             std::uint32_t count, Chunk<Storage<Type>>* chunks) {
-  using Elements = Chunk<Storage<Type>>;
+  using MapChunk = Chunk<Storage<Type>>;
   constexpr std::uint32_t kStep = kThreads * kChunk;
   for (std::uint32_t i = threadIdx.x * kChunk; i < count; i += kChunksPerLane * kStep) {
-    Elements loaded[kChunksPerLane];
+    MapChunk loaded[kChunksPerLane];
 #pragma unroll
     for (std::uint32_t j = 0; j < kChunksPerLane; ++j) {
       const std::uint32_t at = i + j * kStep;
@@ -71,7 +71,7 @@ inline constexpr int kMostSharedRun = 4;
 template <DType Type, int Run>
 class SharedBlock {
  public:
-  using Elements = Chunk<Storage<Type>>;
+  using MapChunk = Chunk<Storage<Type>>;
   /// Whether rows stay in registers between measuring and coding. With 32-bit rows only half as many threads would fit,
   /// which costs more than reading the rows again.
   static constexpr bool kStays = sizeof(Storage<Type>) == 2;
@@ -84,24 +84,24 @@ class SharedBlock {
         rows_(place.rows),
         columns_(place.columns) {}
 
-  __device__ void load(Elements (&rows)[kEdge]) const {
+  __device__ void load(MapChunk (&rows)[kEdge]) const {
     for_each_row<kStays>(rows_, [&](std::uint32_t r) { rows[r] = load_row(first_ + r * width_); });
   }
 
   /// Sum and extremes of the rows, which are those of load() if rows stay in registers.
-  [[nodiscard]] __device__ BlockSums measure(const Elements (&rows)[kEdge]) const {
+  [[nodiscard]] __device__ BlockSums measure(const MapChunk (&rows)[kEdge]) const {
     return measure_block<Type, kStays>(rows_, columns_, [&](std::uint32_t r) { return row(rows, r); });
   }
 
   [[nodiscard]] __device__ float count() const { return static_cast<float>(rows_ * columns_); }
 
   /// Replaces the elements by steps.
-  __device__ void quantize(Elements (&rows)[kEdge], float average, const SharedRange& range) const {
+  __device__ void quantize(MapChunk (&rows)[kEdge], float average, const SharedRange& range) const {
     math::AffineGroup group{.min = range.min, .inverse = range.inverse};
     const bool is_void = math::is_nan(range.min);
     clear_void(rows, average, group);
     for_each_row<kStays>(rows_, [&](std::uint32_t r) {
-      const Elements own = !kStays && is_void ? Elements{} : row(rows, r);
+      const MapChunk own = !kStays && is_void ? MapChunk{} : row(rows, r);
       std::uint32_t steps[kChunk];
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
@@ -115,26 +115,26 @@ class SharedBlock {
   static constexpr int kBytes = Run * static_cast<int>(sizeof(Storage<Type>));
   using Piece = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, std::uint32_t>>;
 
-  [[nodiscard]] __device__ Elements row(const Elements (&rows)[kEdge], std::uint32_t r) const {
+  [[nodiscard]] __device__ MapChunk row(const MapChunk (&rows)[kEdge], std::uint32_t r) const {
     if constexpr (kStays) return rows[r];
     return load_row(first_ + r * width_);
   }
 
   /// Loads a row. Columns that do not exist repeat the first ones; or they are whatever lies behind, which is faster
   /// but only allowed where no other thread writes meanwhile.
-  [[nodiscard]] __device__ Elements load_row(std::uint32_t first) const {
-    Elements row;
+  [[nodiscard]] __device__ MapChunk load_row(std::uint32_t first) const {
+    MapChunk row;
     if constexpr (kBytes == 2) {
       const auto* const words = reinterpret_cast<const std::uint32_t*>(elements_) + first / 2;
 #pragma unroll
-      for (int k = 0; k < Elements::kWords; ++k) {
+      for (int k = 0; k < MapChunk::kWords; ++k) {
         row.w[k] = __funnelshift_r(words[k], words[k + 1], first % 2 * 16);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kChunk; i += Run) {
         const bool exists = kStays || i < static_cast<int>(columns_);
-        *reinterpret_cast<Piece*>(&row.w[i * Elements::kWords / kChunk]) =
+        *reinterpret_cast<Piece*>(&row.w[i * MapChunk::kWords / kChunk]) =
             *reinterpret_cast<const Piece*>(elements_ + first + (exists ? i : 0));
       }
     }
@@ -149,9 +149,9 @@ class SharedBlock {
         if (i < columns_) elements_[first + i] = static_cast<std::uint16_t>(steps[i]);
       }
     } else {
-      Elements row;
+      MapChunk row;
 #pragma unroll
-      for (int k = 0; k < Elements::kWords; ++k) {
+      for (int k = 0; k < MapChunk::kWords; ++k) {
         if constexpr (Type == DType::f32) {
           row.w[k] = steps[k];
         } else {
@@ -164,7 +164,7 @@ class SharedBlock {
       for (std::uint32_t i = 0; i < kEdge; i += Run) {
         if (i >= columns_) continue;
         *reinterpret_cast<Piece*>(elements_ + first + i) =
-            *reinterpret_cast<const Piece*>(&row.w[i * Elements::kWords / kChunk]);
+            *reinterpret_cast<const Piece*>(&row.w[i * MapChunk::kWords / kChunk]);
       }
     }
   }

@@ -85,7 +85,7 @@ inline bool is_stacked(const format::DualLayout& layout) {
 template <DType Type, int Run>
 class TableDecoder {
  public:
-  using Elements = Chunk<Storage<Type>>;
+  using MapChunk = Chunk<Storage<Type>>;
 
   __device__ TableDecoder(const DualBuffer& src, std::int64_t first, CodeTable<Type>* tables)
       : src_(src), tables_(tables) {
@@ -107,7 +107,7 @@ class TableDecoder {
   }
 
   /// Decodes the chunk that begins `offset` elements behind the first one.
-  [[nodiscard]] __device__ Elements chunk(std::uint32_t offset, std::uint32_t packed) const {
+  [[nodiscard]] __device__ MapChunk chunk(std::uint32_t offset, std::uint32_t packed) const {
     std::uint32_t map = src_.by_positions(first_ + offset);
     const std::uint32_t position = first_ + offset - map * src_.positions;
     std::uint32_t line = src_.by_width(position);
@@ -119,7 +119,7 @@ class TableDecoder {
       return pick_of_two(tables_ + (map * src_.blocks + block_row - first_table_), end - position, packed, selectors);
     }
     std::uint32_t column = position - line * src_.width;
-    Elements result;
+    MapChunk result;
 #pragma unroll
     for (int i = 0; i < kChunk; i += Run) {
       pick(tables_[table_of(map, line, column)], i, packed, selectors, result);
@@ -146,7 +146,7 @@ class TableDecoder {
 
   /// Selects elements i to i + Run - 1 of a chunk.
   __device__ static void pick(const CodeTable<Type>& table, int i, std::uint32_t packed,
-                              const std::uint32_t (&selectors)[2], Elements& result) {
+                              const std::uint32_t (&selectors)[2], MapChunk& result) {
     if constexpr (Type == DType::f32) {
 #pragma unroll
       for (int k = i; k < i + Run; ++k) result.w[k] = table.word(packed >> (2 * k) & 3U);
@@ -160,9 +160,9 @@ class TableDecoder {
   }
 
   /// Selects a chunk of which `left` elements belong to the first of two tables and the others to the second.
-  [[nodiscard]] __device__ static Elements pick_of_two(const CodeTable<Type>* tables, std::uint32_t left,
+  [[nodiscard]] __device__ static MapChunk pick_of_two(const CodeTable<Type>* tables, std::uint32_t left,
                                                        std::uint32_t packed, const std::uint32_t (&selectors)[2]) {
-    Elements result;
+    MapChunk result;
     if constexpr (Type == DType::f32) {
 #pragma unroll
       for (std::uint32_t k = 0; k < kChunk; ++k) result.w[k] = tables[k < left ? 0 : 1].word(packed >> (2 * k) & 3U);

@@ -11,8 +11,8 @@
 
 namespace actzip::cuda {
 
-/// The place of a chunk.
-struct ChunkPlace {
+/// Where a chunk lies in rows of channels.
+struct RowPlace {
   std::int64_t element;
   std::uint32_t row;
   std::uint32_t channel;
@@ -41,7 +41,7 @@ class Channels {
     return of(of_tile(first), static_cast<int>(first & (kTile - 1)) + offset);
   }
   /// The same with the row.
-  [[nodiscard]] __device__ ChunkPlace place(std::int64_t first, int offset) const {
+  [[nodiscard]] __device__ RowPlace place(std::int64_t first, int offset) const {
     const std::uint32_t tile = static_cast<std::uint32_t>(first) & ~static_cast<std::uint32_t>(kTile - 1);
     const std::uint32_t tile_row = tile / count_;
     const std::uint32_t sum = tile - tile_row * count_ + (static_cast<std::uint32_t>(first) & (kTile - 1)) +
@@ -182,7 +182,7 @@ struct OutputMap {
   Normalization norm;
 
   template <DType Type>
-  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const RowPlace& at, const Chunk<Storage<Type>>& x,
                                                    std::uint32_t mask) const {
     float values[kChunk];
 #pragma unroll
@@ -199,7 +199,7 @@ struct GradientMap {
   ops::GradientNumbers numbers;
 
   template <DType Type>
-  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const RowPlace& at, const Chunk<Storage<Type>>& x,
                                                    std::uint32_t mask) const {
     Chunk<Storage<Type>> gradient = load_whole<Type>(y_gradient, at.element);
     keep_masked<Type>(gradient, mask);

@@ -13,7 +13,7 @@ struct RowMap {
   RowNorm norm;
 
   template <DType Type>
-  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const ChunkPlace& at, const Chunk<Storage<Type>>& x,
+  [[nodiscard]] __device__ Chunk<Storage<Type>> of(const RowPlace& at, const Chunk<Storage<Type>>& x,
                                                    std::uint32_t /*mask*/) const {
     const float inverse_deviation = __ldg(norm.inverse_deviation + at.row);
     const float offset = norm.mean != nullptr ? -__ldg(norm.mean + at.row) * inverse_deviation : 0.0F;

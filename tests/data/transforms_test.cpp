@@ -197,8 +197,8 @@ TEST(TransformsTest, flip_mirrors_a_scaled_image) {
   std::vector<float> plain(3U * 256);
   std::vector<float> flipped(plain.size());
   const Window window{3.0, 5.0, 30.0, 40.0};
-  resample(image, window, 16, false, Levels{}, plain);
-  resample(image, window, 16, true, Levels{}, flipped);
+  resample(image, window, 16, false, PixelNormalization{}, plain);
+  resample(image, window, 16, true, PixelNormalization{}, flipped);
   for (std::size_t row = 0; row < 48; ++row) {
     for (std::size_t x = 0; x < 16; ++x) ASSERT_EQ(plain[row * 16 + x], flipped[row * 16 + 15 - x]);
   }
@@ -208,12 +208,12 @@ TEST(ResampleTest, keeps_a_constant_and_the_mean) {
   Image image{33, 47, std::vector<std::uint8_t>(33U * 47 * 3, 77)};
   std::vector<float> out(3U * 64 * 64);
   for (const Window& window : {Window{0, 0, 33, 47}, Window{5.5, 7.25, 3.0, 2.0}, Window{-2, -2, 40, 60}}) {
-    resample(image, window, 64, false, Levels{}, out);
+    resample(image, window, 64, false, PixelNormalization{}, out);
     for (const float value : out) ASSERT_NEAR(value, 77.0F, 1e-3F);
   }
   const Image smooth = smooth_image(64, 64);
   std::vector<float> half(3U * 32 * 32);
-  resample(smooth, {0, 0, 64, 64}, 32, false, Levels{}, half);
+  resample(smooth, {0, 0, 64, 64}, 32, false, PixelNormalization{}, half);
   double before = 0.0;
   double after = 0.0;
   for (const std::uint8_t value : smooth.rgb) before += value / (64.0 * 64.0 * 3);
@@ -224,8 +224,8 @@ TEST(ResampleTest, keeps_a_constant_and_the_mean) {
 TEST(ResampleTest, what_was_not_decoded_is_not_read) {
   Image image{40, 60, std::vector<std::uint8_t>(3U * 20 * 30), Region{10, 15, 20, 30}};
   std::vector<float> out(3U * 8 * 8);
-  resample(image, {12, 18, 16, 24}, 8, false, Levels{}, out);
-  EXPECT_EQ(thrown_by<DataError>([&] { resample(image, {12, 18, 16, 40}, 8, false, Levels{}, out); }),
+  resample(image, {12, 18, 16, 24}, 8, false, PixelNormalization{}, out);
+  EXPECT_EQ(thrown_by<DataError>([&] { resample(image, {12, 18, 16, 40}, 8, false, PixelNormalization{}, out); }),
             "44 x 19 pixels from column 16 and row 11 of an image (decoded: 30 x 20 from 15 and 10)");
 }
 

@@ -28,10 +28,10 @@ using python::capsule_value;
 using python::make_capsule;
 using python::new_builtin;
 using SessionPtr = std::shared_ptr<PaddleSession>;
-using HeldPtr = std::shared_ptr<Held>;
+using PackedPtr = std::shared_ptr<Packed>;
 
 constexpr const char* kSessionCapsule = "actzip.paddle.session";
-constexpr const char* kHeldCapsule = "actzip.paddle.held";
+constexpr const char* kPackedCapsule = "actzip.paddle.packed";
 constexpr const char* kModuleCapsule = "actzip.paddle.module";
 
 /// Number of sessions that are entered on this thread; Paddle's hooks are called on all threads.
@@ -64,15 +64,15 @@ PyObject* guarded(Body body) {
 
 PyObject* pack_hook(PyObject* self, PyObject* tensor) {
   return guarded([&] {
-    HeldPtr held = t_entered > 0 ? (*capsule_value<SessionPtr>(self, kSessionCapsule))->pack(tensor)
-                                 : std::make_shared<Held>(dense(tensor), Held::Backward::asks);
-    return make_capsule(std::move(held), kHeldCapsule).release().ptr();
+    PackedPtr packed = t_entered > 0 ? (*capsule_value<SessionPtr>(self, kSessionCapsule))->pack(tensor)
+                                     : std::make_shared<Packed>(dense(tensor), Packed::Backward::asks);
+    return make_capsule(std::move(packed), kPackedCapsule).release().ptr();
   });
 }
 
-PyObject* unpack_hook(PyObject* /*self*/, PyObject* held) {
+PyObject* unpack_hook(PyObject* /*self*/, PyObject* packed) {
   return guarded([&] {
-    const auto* value = capsule_value<HeldPtr>(held, kHeldCapsule);
+    const auto* value = capsule_value<PackedPtr>(packed, kPackedCapsule);
     if (value == nullptr) throw py::error_already_set();
     if ((*value)->is_lossy() && is_differentiated_again()) {
       throw Error(ErrorCode::invalid_state,

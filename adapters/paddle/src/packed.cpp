@@ -1,4 +1,4 @@
-#include "held.hpp"
+#include "packed.hpp"
 
 #include <cstring>
 #include <utility>
@@ -11,40 +11,40 @@
 namespace actzip::paddle_adapter {
 
 /// Memory that Paddle holds. When the last of it is freed, backward no longer needs what was kept.
-class Held::HandedOut final : public phi::Allocation {
+class Packed::HandedOut final : public phi::Allocation {
  public:
   HandedOut(std::byte* data, std::size_t bytes, const phi::Place& place, std::shared_ptr<void> owner,
-            std::shared_ptr<Held> held)
-      : phi::Allocation(data, bytes, place), owner_(std::move(owner)), held_(std::move(held)) {
-    const std::lock_guard lock(held_->mutex_);
-    ++held_->handed_out_;
+            std::shared_ptr<Packed> packed)
+      : phi::Allocation(data, bytes, place), owner_(std::move(owner)), packed_(std::move(packed)) {
+    const std::lock_guard lock(packed_->mutex_);
+    ++packed_->handed_out_;
   }
   HandedOut(const HandedOut&) = delete;
   HandedOut& operator=(const HandedOut&) = delete;
   ~HandedOut() override {
     owner_.reset();
-    held_->take_back();
+    packed_->take_back();
   }
 
  private:
   std::shared_ptr<void> owner_;
-  std::shared_ptr<Held> held_;
+  std::shared_ptr<Packed> packed_;
 };
 
-Held::Held(const phi::DenseTensor& tensor, Backward backward)
+Packed::Packed(const phi::DenseTensor& tensor, Backward backward)
     : tensor_(tensor),
       offset_(tensor.meta().offset),
       place_(tensor.place()),
       version_(tensor_.InplaceVersionCounter().CurrentVersion()),
       backward_(backward) {}
 
-void Held::keep(Kept kept, DType dtype) {
+void Packed::keep(Kept kept, DType dtype) {
   kept_ = std::move(kept);
   dtype_ = dtype;
   if (kept_.how != Keep::as_is) tensor_.clear();
 }
 
-void Held::check_untouched() const {
+void Packed::check_untouched() const {
   const std::uint32_t now = const_cast<phi::DenseTensor&>(tensor_).InplaceVersionCounter().CurrentVersion();
   if (now == version_) return;
   throw Error(ErrorCode::invalid_state, site() +
@@ -53,7 +53,7 @@ void Held::check_untouched() const {
                                             std::to_string(now) + ", and was at " + std::to_string(version_));
 }
 
-void Held::take_back() {
+void Packed::take_back() {
   Kept kept;  // freed without the lock
   std::shared_ptr<phi::Allocation> memory;
   const std::lock_guard lock(mutex_);
@@ -65,7 +65,7 @@ void Held::take_back() {
 }
 
 /// Copies the tensor's whole stretch of memory, gaps included.
-Allocation Held::copy_of_span() const {
+Allocation Packed::copy_of_span() const {
   const std::size_t bytes =
       static_cast<std::size_t>(span_elems(to_shape(tensor_.meta()))) * phi::SizeOf(tensor_.dtype());
   Allocation copy = paddle_memory().allocate(bytes, cpu_stream());
@@ -74,7 +74,7 @@ Allocation Held::copy_of_span() const {
 }
 
 /// Decodes with the strides of the saved tensor, because Paddle takes only the memory from a restored tensor.
-Allocation Held::decoded_span() const {
+Allocation Packed::decoded_span() const {
   const Shape shape = to_shape(tensor_.meta());
   const Stream stream = cpu_stream();
   const std::size_t bytes = static_cast<std::size_t>(span_elems(shape)) * dtype_bytes(dtype_);
@@ -87,14 +87,14 @@ Allocation Held::decoded_span() const {
   return span;
 }
 
-Allocation Held::values() const {
+Allocation Packed::values() const {
   if (kept_.how != Keep::as_is) return decoded_span();
   if (backward_ == Backward::writes) return copy_of_span();
   const auto& holder = tensor_.Holder();
   return {static_cast<std::byte*>(holder->ptr()) + offset_, holder->size() - offset_, holder};
 }
 
-std::shared_ptr<phi::DenseTensor> Held::restored() {
+std::shared_ptr<phi::DenseTensor> Packed::restored() {
   {
     const std::lock_guard lock(mutex_);
     if (is_gone_) {

@@ -17,7 +17,7 @@ namespace actzip::paddle_adapter {
 /// Paddle frees what it restored when backward has finished a node, but it holds the result of a pack hook as long as
 /// the loss lives. So the kept bytes are freed when the last memory that restored() handed out is freed, not when this
 /// object is destroyed.
-class Held : public std::enable_shared_from_this<Held> {
+class Packed : public std::enable_shared_from_this<Packed> {
  public:
   /// How backward uses the memory of the saved tensor.
   enum class Backward : std::uint8_t {
@@ -26,7 +26,7 @@ class Held : public std::enable_shared_from_this<Held> {
     asks,    ///< a PyLayer, which may restore it repeatedly: freed with this object only
   };
 
-  Held(const phi::DenseTensor& tensor, Backward backward);
+  Packed(const phi::DenseTensor& tensor, Backward backward);
 
   /// Keeps `kept`, whose elements have type `dtype`, instead of the tensor's memory.
   void keep(Kept kept, DType dtype);

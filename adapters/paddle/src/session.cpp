@@ -23,10 +23,10 @@ std::string_view unsupported_reason(const phi::DenseTensor& tensor) {
   return "";
 }
 
-Held::Backward backward_of(const Operator& op) {
-  if (op.is_foreign) return Held::Backward::asks;
+Packed::Backward backward_of(const Operator& op) {
+  if (op.is_foreign) return Packed::Backward::asks;
   // An unknown operator may write into what it saved, as Paddle does if it takes the memory to be unshared.
-  return op.row == nullptr || op.row->writes_saved ? Held::Backward::writes : Held::Backward::reads;
+  return op.row == nullptr || op.row->writes_saved ? Packed::Backward::writes : Packed::Backward::reads;
 }
 
 }  // namespace
@@ -144,10 +144,10 @@ SavedTensor PaddleSession::describe(PyObject* object, const phi::DenseTensor& te
   return saved;
 }
 
-std::shared_ptr<Held> PaddleSession::pack(PyObject* object) noexcept {
+std::shared_ptr<Packed> PaddleSession::pack(PyObject* object) noexcept {
   const auto& tensor = static_cast<const phi::DenseTensor&>(*paddle::pybind::CastPyArg2Tensor(object, 0).impl());
   const Saver saver = current_saver(tensor.dims().size());
-  auto held = std::make_shared<Held>(tensor, backward_of(*saver.op));
+  auto packed = std::make_shared<Packed>(tensor, backward_of(*saver.op));
   try {
     if (tensor.place().GetType() != phi::AllocationType::CPU) {
       throw Error(ErrorCode::backend_unavailable,
@@ -157,11 +157,11 @@ std::shared_ptr<Held> PaddleSession::pack(PyObject* object) noexcept {
     SiteGroup& group = group_of(saver, tensor.dims().size());
     const SiteId site = next_in(group, saver);
     const SavedTensor saved = describe(object, tensor, saver, group.use);
-    held->keep(core_.keep(site, saved, cpu_stream(), paddle_memory()), saved.view.dtype);
+    packed->keep(core_.keep(site, saved, cpu_stream(), paddle_memory()), saved.view.dtype);
   } catch (const std::exception& error) {
     if (fault_.empty()) fault_ = error.what();
   }
-  return held;
+  return packed;
 }
 
 }  // namespace actzip::paddle_adapter

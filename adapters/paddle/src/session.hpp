@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "actzip/session.hpp"
-#include "held.hpp"
+#include "packed.hpp"
 #include "saver.hpp"
 
 namespace actzip::paddle_adapter {
@@ -49,7 +49,7 @@ class PaddleSession {
 
   /// Never throws, since Paddle would leave gradients disabled. A tensor that cannot be encoded is kept as it is;
   /// take_fault() then returns why.
-  std::shared_ptr<Held> pack(PyObject* object) noexcept;
+  std::shared_ptr<Packed> pack(PyObject* object) noexcept;
   /// Returns the first error since the last call; empty if there was none.
   std::string take_fault() { return std::exchange(fault_, {}); }
 
