@@ -25,10 +25,10 @@ struct Traits {
 struct CodecInfo {
   std::string_view name;
   std::string_view summary;
-  std::string_view grammar;             ///< syntax of its spec, for help texts
-  std::span<const CodecSpec> variants;  ///< one spec for each width, rounding and plane; sweeps run over them
-  std::span<const DType> encodes;       ///< element types that it encodes
-  std::span<const DType> decodes;       ///< element types that it decodes to
+  std::string_view grammar = {};             ///< syntax of its spec, for help texts
+  std::span<const CodecSpec> variants = {};  ///< one spec for each width, rounding and plane; sweeps run over them
+  std::span<const DType> encodes = {};       ///< element types that it encodes
+  std::span<const DType> decodes = {};       ///< element types that it decodes to
 };
 
 /// All codecs, in the order of the alternatives of CodecSpec. Built once, read-only.

@@ -36,9 +36,11 @@ enum class StatsType : std::uint8_t { bf16, f32 };
 /// Uniform levels between the least and the greatest value of each group.
 struct Affine {
   static constexpr int kMostBits = 8;
+  static constexpr int kLeastGroup = 32;
+  static constexpr int kMostGroup = 1024;
   Bits bits{2};  ///< 1 to kMostBits
   Rounding rounding = Rounding::stochastic;
-  GroupSize group{256};  ///< a power of two from 32 to 1024
+  GroupSize group{256};  ///< a power of two from kLeastGroup to kMostGroup
   StatsType stats = StatsType::bf16;
   /// Values below it count as this value, so that a -inf among logarithms spoils nothing. -2^126 to 2^126, with
   /// `nearest` only; or -inf: no floor.
@@ -49,8 +51,10 @@ struct Affine {
 /// Group mean removed, random signs, Hadamard transform, Lloyd-Max levels, unbiasing scale.
 struct Rotated {
   static constexpr int kMostBits = 4;
+  static constexpr int kLeastGroup = 128;
+  static constexpr int kMostGroup = 256;
   Bits bits{2};          ///< 1 to kMostBits
-  GroupSize group{256};  ///< 128 or 256
+  GroupSize group{256};  ///< kLeastGroup or kMostGroup
   StatsType stats = StatsType::bf16;
   bool mask_plane = false;  ///< also stores which elements are not zero; the others decode to exactly 0
   bool operator==(const Rotated&) const = default;
@@ -73,7 +77,8 @@ struct Mask {
 /// Integers in [0, bound), each in the fewest of 1, 2, 4, 8, 16 or 32 bits that hold bound - 1.
 /// A value outside is stored as 0 and reported through the workspace: see workspace_bytes().
 struct Index {
-  std::int64_t bound = std::int64_t{1} << 32;  ///< 1 to 2^32
+  static constexpr std::int64_t kMostBound = std::int64_t{1} << 32;
+  std::int64_t bound = kMostBound;  ///< 1 to kMostBound
   bool operator==(const Index&) const = default;
 };
 
@@ -102,9 +107,11 @@ struct MapSize {
 /// the codec sees: see dual_spec(). If the last map is cut short, the elements that exist are coded.
 struct Dual {
   static constexpr int kMostBits = 8;
+  static constexpr int kLeastBlock = 2;
+  static constexpr int kMostBlock = 32;
   Bits bits{2};                              ///< 1 to kMostBits, of the residual
   Rounding rounding = Rounding::stochastic;  ///< or dithered
-  std::int64_t block = 8;                    ///< edge of a block in each dimension: 2, 4, 8, 16 or 32
+  std::int64_t block = 8;  ///< edge of a block in each dimension: a power of two from kLeastBlock to kMostBlock
   MapSize size{1, 16, 16};
   std::int64_t last = 1;  ///< channels that vary fastest in memory; 1 if they do not
   bool operator==(const Dual&) const = default;

@@ -4,9 +4,14 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
+
+#include "codec/grammar.hpp"
 
 namespace actzip {
 
@@ -78,14 +83,25 @@ Variants dual_variants() {
 }
 
 /// The entries, and the texts and variants that they point to.
-struct Registry {
-  std::string affine_grammar = fmt::format(
-      "affine[:1..{}][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X]", Affine::kMostBits);
-  std::string rotated_grammar =
-      fmt::format("rotated[:1..{}][:mask][:group=128|256][:stats=bf16|f32]", Rotated::kMostBits);
-  std::string dual_grammar = fmt::format(
-      "dual[:1..{}][:stochastic|dithered][:block=2..32][:size=WIDTH|HxW|DxHxW][:last=CHANNELS]", Dual::kMostBits);
-  std::array<Variants, std::variant_size_v<CodecSpec>> variants = {
+class Registry {
+ public:
+  Registry() {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      grammars_[i] = std::string(entries_[i].name) + codec::grammar_of(variants_[i].front());
+      entries_[i].grammar = grammars_[i];
+      entries_[i].variants = variants_[i];
+    }
+  }
+  Registry(const Registry&) = delete;  // the entries point into it
+  Registry& operator=(const Registry&) = delete;
+  ~Registry() = default;
+
+  [[nodiscard]] std::span<const CodecInfo> entries() const { return entries_; }
+
+ private:
+  static constexpr std::size_t kCount = std::variant_size_v<CodecSpec>;
+  std::array<std::string, kCount> grammars_;
+  std::array<Variants, kCount> variants_ = {
       affine_variants(),
       rotated_variants(),
       Variants{Mask{}},
@@ -94,55 +110,33 @@ struct Registry {
       Variants{Copy{}},
       dual_variants(),
   };
-  std::array<CodecInfo, std::variant_size_v<CodecSpec>> entries = {{
+  std::array<CodecInfo, kCount> entries_ = {{
       {.name = "affine",
        .summary = "uniform levels between the least and the greatest value of each group",
-       .grammar = affine_grammar,
-       .variants = variants[0],
        .encodes = kFloats,
        .decodes = kFloats},
       {.name = "rotated",
        .summary = "group mean removed, random signs, Hadamard transform, Lloyd-Max levels, unbiasing scale",
-       .grammar = rotated_grammar,
-       .variants = variants[1],
        .encodes = kFloats,
        .decodes = kFloatsAndMask},
       {.name = "mask",
        .summary = "one bit an element: inside an interval or not, decoded as two values",
-       .grammar = "mask[:lo=X][:hi=X][:off=X][:on=X][:nan=off|on]",
-       .variants = variants[2],
        .encodes = kMaskTypes,
        .decodes = kMaskTypes},
       {.name = "index",
        .summary = "integers below a bound, in the fewest of 1, 2, 4, 8, 16 or 32 bits",
-       .grammar = "index[:bound=1..4294967296]",
-       .variants = variants[3],
        .encodes = kIndexInputs,
        .decodes = kIndexOutputs},
       {.name = "cast",
        .summary = "another floating type, rounded to nearest even",
-       .grammar = "cast[:bf16|f16]",
-       .variants = variants[4],
        .encodes = kFloats,
        .decodes = kFloats},
-      {.name = "copy",
-       .summary = "the bytes as they are",
-       .grammar = "copy",
-       .variants = variants[5],
-       .encodes = kAllTypes,
-       .decodes = kAllTypes},
+      {.name = "copy", .summary = "the bytes as they are", .encodes = kAllTypes, .decodes = kAllTypes},
       {.name = "dual",
        .summary = "averages of blocks, and uniform levels for the residual of each sample and channel",
-       .grammar = dual_grammar,
-       .variants = variants[6],
        .encodes = kFloats,
        .decodes = kFloats},
   }};
-
-  Registry() = default;
-  Registry(const Registry&) = delete;  // the entries point into it
-  Registry& operator=(const Registry&) = delete;
-  ~Registry() = default;
 };
 
 /// One function for each codec. std::visit selects it, so a new codec does not compile until it has all of them.
@@ -207,7 +201,7 @@ struct CodeBitsOf {
 
 std::span<const CodecInfo> codecs() {
   static const Registry registry;
-  return registry.entries;
+  return registry.entries();
 }
 
 const CodecInfo& codec_info(const CodecSpec& spec) { return codecs()[spec.index()]; }

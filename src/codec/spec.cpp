@@ -6,9 +6,11 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "actzip/registry.hpp"
+#include "codec/grammar.hpp"
 #include "codec/message.hpp"
 
 namespace actzip {
@@ -43,6 +45,7 @@ bool read_name(std::string_view text, const std::array<Enum, Count>& values, Enu
 }
 
 constexpr std::array kRoundings = {Rounding::nearest, Rounding::stochastic, Rounding::dithered};
+constexpr std::array kUnbiased = {Rounding::stochastic, Rounding::dithered};
 constexpr std::array kStatsTypes = {StatsType::bf16, StatsType::f32};
 constexpr std::array kMaskSides = {MaskSide::off, MaskSide::on};
 constexpr std::array kCastTypes = {DType::bf16, DType::f16};
@@ -91,6 +94,31 @@ bool read(std::string_view text, MapSize& size) {
   return true;
 }
 
+/// The values that a field may have, as messages and as grammars list them.
+struct Allowed {
+  std::string in_messages;
+  std::string in_grammar;
+};
+
+Allowed range(std::int64_t least, std::int64_t most) {
+  return {fmt::format("{} to {}", least, most), fmt::format("{}..{}", least, most)};
+}
+
+Allowed powers_of_two(int least, int most) {
+  std::vector<int> values;
+  for (int value = least; value <= most; value *= 2) values.push_back(value);
+  const bool is_short = values.size() <= 2;
+  return {fmt::format("{}", fmt::join(values, ", ")),
+          is_short ? fmt::format("{}", fmt::join(values, "|")) : fmt::format("{}..{}", least, most)};
+}
+
+template <class Value, std::size_t Count>
+Allowed one_of(const std::array<Value, Count>& values) {
+  std::vector<std::string> names;
+  for (const Value value : values) names.push_back(text_of(value));
+  return {fmt::format("{}", fmt::join(names, ", ")), fmt::format("{}", fmt::join(names, "|"))};
+}
+
 /// How a field is written. Words such as `2` and `dithered` stand alone; keyed fields have their name, as in
 /// `group=128`. Bits and the type of a cast (always_word) are written even if they have their default.
 enum class Style { always_word, word, keyed };
@@ -100,17 +128,17 @@ template <class Spec>
 struct Field {
   std::string_view name;
   Style style;
-  std::string allowed;
+  Allowed allowed;
   std::function<bool(std::string_view, Spec&)> read;
   std::function<std::string(const Spec&)> text;
   std::function<bool(const Spec&)> valid;
 };
 
 template <class Spec, class Value, class Valid>
-Field<Spec> field(std::string_view name, Style style, std::string_view allowed, Value Spec::*member, Valid valid) {
+Field<Spec> field(std::string_view name, Style style, Allowed allowed, Value Spec::*member, Valid valid) {
   return {name,
           style,
-          std::string(allowed),
+          std::move(allowed),
           [member](std::string_view text, Spec& spec) { return read(text, spec.*member); },
           [member](const Spec& spec) { return text_of(spec.*member); },
           [member, valid](const Spec& spec) { return valid(spec.*member); }};
@@ -118,39 +146,48 @@ Field<Spec> field(std::string_view name, Style style, std::string_view allowed, 
 
 template <class Spec>
 Field<Spec> bits_field() {
-  return field("bits", Style::always_word, fmt::format("1 to {}", Spec::kMostBits), &Spec::bits,
+  return field("bits", Style::always_word, range(1, Spec::kMostBits), &Spec::bits,
                [](Bits bits) { return bits.value >= 1 && bits.value <= Spec::kMostBits; });
 }
-auto group_between(int least, int most) {
-  return [least, most](GroupSize group) {
-    return group.value >= least && group.value <= most && (group.value & (group.value - 1)) == 0;
-  };
+
+bool is_power_of_two(std::int64_t value, std::int64_t least, std::int64_t most) {
+  return value >= least && value <= most && (value & (value - 1)) == 0;
 }
+
+template <class Spec>
+Field<Spec> group_field() {
+  return field("group", Style::keyed, powers_of_two(Spec::kLeastGroup, Spec::kMostGroup), &Spec::group,
+               [](GroupSize group) { return is_power_of_two(group.value, Spec::kLeastGroup, Spec::kMostGroup); });
+}
+
+template <class Spec>
+Field<Spec> stats_field() {
+  return field("stats", Style::keyed, one_of(kStatsTypes), &Spec::stats,
+               [](StatsType stats) { return stats <= StatsType::f32; });
+}
+
 bool is_rounding(Rounding rounding) { return rounding <= Rounding::dithered; }
-bool is_stats(StatsType stats) { return stats <= StatsType::f32; }
 bool is_number(float value) { return !std::isnan(value); }
 
 // The grammar of each codec, in the order of its canonical text.
 
-constexpr std::string_view kAnyNumber = "any number but NaN, with inf and -inf";
+const Allowed kAnyNumber = {"any number but NaN, with inf and -inf", "X"};
 constexpr float kNoFloor = Affine{}.floor;
 
 const std::vector<Field<Affine>>& fields(const Affine& /*spec*/) {
   static const std::vector<Field<Affine>> all = {
-      bits_field<Affine>(),
-      field("rounding", Style::word, "nearest, stochastic, dithered", &Affine::rounding, is_rounding),
-      field("group", Style::keyed, "32, 64, 128, 256, 512, 1024", &Affine::group, group_between(32, 1024)),
-      field("stats", Style::keyed, "bf16, f32", &Affine::stats, is_stats),
-      field("floor", Style::keyed, "-2^126 to 2^126, or -inf for none", &Affine::floor,
+      bits_field<Affine>(), field("rounding", Style::word, one_of(kRoundings), &Affine::rounding, is_rounding),
+      group_field<Affine>(), stats_field<Affine>(),
+      field("floor", Style::keyed, {"-2^126 to 2^126, or -inf for none", "X"}, &Affine::floor,
             [](float floor) { return floor == kNoFloor || std::abs(floor) <= 0x1p126F; })};
   return all;
 }
 
 const std::vector<Field<Rotated>>& fields(const Rotated& /*spec*/) {
   static const std::vector<Field<Rotated>> all = {
-      bits_field<Rotated>(), field("mask_plane", Style::word, "mask", &Rotated::mask_plane, [](bool) { return true; }),
-      field("group", Style::keyed, "128, 256", &Rotated::group, group_between(128, 256)),
-      field("stats", Style::keyed, "bf16, f32", &Rotated::stats, is_stats)};
+      bits_field<Rotated>(),
+      field("mask_plane", Style::word, {"mask", "mask"}, &Rotated::mask_plane, [](bool) { return true; }),
+      group_field<Rotated>(), stats_field<Rotated>()};
   return all;
 }
 
@@ -160,20 +197,20 @@ const std::vector<Field<Mask>>& fields(const Mask& /*spec*/) {
       field("hi", Style::keyed, kAnyNumber, &Mask::hi, is_number),
       field("off", Style::keyed, kAnyNumber, &Mask::off, is_number),
       field("on", Style::keyed, kAnyNumber, &Mask::on, is_number),
-      field("nan", Style::keyed, "off, on", &Mask::nan, [](MaskSide side) { return side <= MaskSide::on; })};
+      field("nan", Style::keyed, one_of(kMaskSides), &Mask::nan, [](MaskSide side) { return side <= MaskSide::on; })};
   return all;
 }
 
 const std::vector<Field<Index>>& fields(const Index& /*spec*/) {
   static const std::vector<Field<Index>> all = {
-      field("bound", Style::keyed, "1 to 4294967296", &Index::bound,
-            [](std::int64_t bound) { return bound >= 1 && bound <= std::int64_t{1} << 32; })};
+      field("bound", Style::keyed, range(1, Index::kMostBound), &Index::bound,
+            [](std::int64_t bound) { return bound >= 1 && bound <= Index::kMostBound; })};
   return all;
 }
 
 const std::vector<Field<Cast>>& fields(const Cast& /*spec*/) {
   static const std::vector<Field<Cast>> all = {
-      field("type", Style::always_word, "bf16, f16", &Cast::to,
+      field("type", Style::always_word, one_of(kCastTypes), &Cast::to,
             [](DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; })};
   return all;
 }
@@ -190,13 +227,15 @@ const std::vector<Field<Dual>>& fields(const Dual& /*spec*/) {
   const auto is_extent = [](std::int64_t extent) { return extent >= 1 && extent <= kMostExtent; };
   static const std::vector<Field<Dual>> all = {
       bits_field<Dual>(),
-      field("rounding", Style::word, "stochastic, dithered", &Dual::rounding,
+      field("rounding", Style::word, one_of(kUnbiased), &Dual::rounding,
             [](Rounding rounding) { return is_rounding(rounding) && rounding != Rounding::nearest; }),
-      field("block", Style::keyed, "2, 4, 8, 16, 32", &Dual::block,
-            [](std::int64_t block) { return block >= 2 && block <= 32 && (block & (block - 1)) == 0; }),
-      field("size", Style::keyed, "one to three extents such as 14x14, each 1 to 2147483647", &Dual::size,
+      field("block", Style::keyed, powers_of_two(Dual::kLeastBlock, Dual::kMostBlock), &Dual::block,
+            [](std::int64_t block) { return is_power_of_two(block, Dual::kLeastBlock, Dual::kMostBlock); }),
+      field("size", Style::keyed,
+            {fmt::format("one to three extents such as 14x14, each 1 to {}", kMostExtent), "WIDTH|HxW|DxHxW"},
+            &Dual::size,
             [is_extent](const MapSize& s) { return is_extent(s.depth) && is_extent(s.height) && is_extent(s.width); }),
-      field("last", Style::keyed, "1 to 2147483647 channels", &Dual::last, is_extent)};
+      field("last", Style::keyed, {fmt::format("1 to {} channels", kMostExtent), "CHANNELS"}, &Dual::last, is_extent)};
   return all;
 }
 
@@ -237,7 +276,7 @@ std::string fault_of(const CodecSpec& spec) {
   return std::visit(
       [&](const auto& codec) {
         for (const auto& field : fields(codec)) {
-          if (!field.valid(codec)) return not_supported(field.name, field.text(codec), spec, field.allowed);
+          if (!field.valid(codec)) return not_supported(field.name, field.text(codec), spec, field.allowed.in_messages);
         }
         return fault_between_fields(codec);
       },
@@ -260,7 +299,7 @@ class PartReader {
       if (keyed != (field.style == Style::keyed)) continue;
       if (keyed && field.name != part.substr(0, equals)) continue;
       if (!field.read(value, spec_)) {
-        if (keyed) return not_supported(field.name, value, spec_, field.allowed);
+        if (keyed) return not_supported(field.name, value, spec_, field.allowed.in_messages);
         continue;
       }
       if (seen_[i]) return fmt::format("{} is given twice (allowed: once)", field.name);
@@ -323,6 +362,16 @@ std::string_view to_string(MaskSide side) noexcept {
     case MaskSide::on: return "on";
   }
   return "unknown";
+}
+
+std::string codec::grammar_of(const CodecSpec& spec) {
+  std::string grammar;
+  const auto append = [&](const auto& field) {
+    const bool keyed = field.style == Style::keyed;
+    grammar += fmt::format("[:{}{}{}]", keyed ? field.name : "", keyed ? "=" : "", field.allowed.in_grammar);
+  };
+  std::visit([&](const auto& codec) { std::ranges::for_each(fields(codec), append); }, spec);
+  return grammar;
 }
 
 std::string to_string(const CodecSpec& spec) {

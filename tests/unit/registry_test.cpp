@@ -38,6 +38,19 @@ TEST(Registry, EveryEntryIsCompleteAndItsGrammarBeginsWithItsName) {
   }
 }
 
+TEST(Registry, GrammarsAreMadeOfTheFields) {
+  const auto grammar_of = [](const CodecSpec& spec) { return std::string(codec_info(spec).grammar); };
+  EXPECT_EQ(grammar_of(Affine{}),
+            "affine[:1..8][:nearest|stochastic|dithered][:group=32..1024][:stats=bf16|f32][:floor=X]");
+  EXPECT_EQ(grammar_of(Rotated{}), "rotated[:1..4][:mask][:group=128|256][:stats=bf16|f32]");
+  EXPECT_EQ(grammar_of(Mask{}), "mask[:lo=X][:hi=X][:off=X][:on=X][:nan=off|on]");
+  EXPECT_EQ(grammar_of(Index{}), "index[:bound=1..4294967296]");
+  EXPECT_EQ(grammar_of(Cast{}), "cast[:bf16|f16]");
+  EXPECT_EQ(grammar_of(Copy{}), "copy");
+  EXPECT_EQ(grammar_of(Dual{}),
+            "dual[:1..8][:stochastic|dithered][:block=2..32][:size=WIDTH|HxW|DxHxW][:last=CHANNELS]");
+}
+
 TEST(Registry, VariantsAreValidDistinctAndAllThere) {
   std::vector<std::size_t> counts;
   for (const CodecInfo& info : codecs()) counts.push_back(info.variants.size());
