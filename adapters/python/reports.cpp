@@ -96,10 +96,8 @@ OffloadReport offload_from(const Fields& fields) {
 }
 
 Cause cause_from(const std::string& text) {
-  for (const Cause cause : {Cause::parameter, Cause::small, Cause::type, Cause::rule, Cause::policy, Cause::guard}) {
-    if (text == to_string(cause)) return cause;
-  }
-  return Cause::none;
+  const auto* const found = std::ranges::find(kCauses, text, [](Cause cause) { return to_string(cause); });
+  return found == kCauses.end() ? Cause::none : *found;
 }
 
 /// Sets sizes only, because a report has no strides.

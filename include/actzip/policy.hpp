@@ -128,11 +128,15 @@ const PolicyRow& effective_row(const PolicyRow& row, const OperatorFacts& facts)
 /// How a tensor is kept. `recomputed`: not at all; the adapter runs the operator again.
 enum class Keep : std::uint8_t { as_is, shape_only, recomputed, encoded };
 
-struct Choice {
-  Keep keep = Keep::as_is;
+/// What a saver needs of a tensor, or what is kept of it.
+struct Want {
+  Keep how = Keep::as_is;
   CodecSpec spec = Copy{};    ///< if encoded
-  std::string_view reason;    ///< of the row, or why nothing is done
   bool not_negative = false;  ///< no element is below 0, so a mask plane says the same as Mask{}
+};
+
+struct Choice : Want {
+  std::string_view reason;  ///< of the row, or why nothing is done
 };
 
 /// A codec, rotated or affine, that replaces those of the table: name and parameters, except for the bits.

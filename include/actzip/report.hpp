@@ -1,6 +1,7 @@
 // What a session did with every tensor that was saved in its last step, and why.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,7 +52,10 @@ enum class Cause : std::uint8_t {
   rule,       ///< a rule of the session
   policy,     ///< the table, the preset or a plan
   guard,      ///< compressing it was seen to spoil a gradient
+  caller,     ///< the caller holds it until backward anyway, so it counts as 0 bytes
 };
+inline constexpr std::array kCauses = {Cause::none, Cause::parameter, Cause::small, Cause::type,
+                                       Cause::rule, Cause::policy,    Cause::guard, Cause::caller};
 
 /// "parameter"; "" for none.
 std::string_view to_string(Cause cause) noexcept;

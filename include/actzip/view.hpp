@@ -88,6 +88,7 @@ struct Segments {
   /// `affine` and `rotated`: encode() reads them from a table, and this is the most that they may add up to, from
   /// `count` to `count` times the codec's most bits. Sizes follow from this number, not from the table.
   std::int64_t total_bits = 0;
+  [[nodiscard]] constexpr bool has_own_bits() const noexcept { return total_bits != 0; }
   bool operator==(const Segments&) const = default;
 };
 

@@ -54,7 +54,8 @@ class SiteReport:
     variance: float | None = None  #: sensitivity times the error of the codec: what this site adds
     sample_bits: SampleBits | None = None  #: if its samples have bits of their own, and the device has reported them
     #: Why it is kept as it is: "parameter", "small", "type" (no codec supports it), "rule" (of the session), "policy",
-    #: or "guard" (compressing it would spoil a gradient); "" if it is not. ``reason`` says more.
+    #: "guard" (compressing it would spoil a gradient) or "caller" (who holds it anyway, so that it counts as 0 bytes);
+    #: "" if it is not. ``reason`` says more.
     cause: str = ""
     #: When its bytes were kept and freed, in seconds since the step began. ``kept_at`` is None if the site keeps
     #: nothing, ``freed_at`` until the bytes are freed.

@@ -96,7 +96,7 @@ Layout make_layout(std::string_view call, const CodecSpec& spec, DType dtype, st
           fail(ErrorCode::invalid_segments, "{}: {} segments make {} groups of {} elements (allowed: up to {} groups)",
                call, segments.count, geometry.groups(), geometry.group, kMaxPaddedElems / geometry.group);
         }
-        if (segments.total_bits == 0) return {geometry, format::sections(codec, geometry, dtype)};
+        if (!segments.has_own_bits()) return {geometry, format::sections(codec, geometry, dtype)};
         if constexpr (format::HasSegmentBits<std::decay_t<decltype(codec)>>) {
           return {geometry, segment_bits_sections(call, codec, geometry, dtype, segments)};
         }

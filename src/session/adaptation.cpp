@@ -225,10 +225,10 @@ std::optional<Bits> policy_bits(const SessionOptions& options) {
   return bits_before_a_plan(options.bits.value_or(kDefaultBits));
 }
 
-bool can_plan(const PolicyRow& row, const Choice& choice) {
-  if (choice.keep != Keep::encoded || row.treatment == Treatment::ruled) return false;
-  if (std::holds_alternative<Rotated>(choice.spec)) return true;
-  const auto* affine = std::get_if<Affine>(&choice.spec);
+bool can_plan(const PolicyRow& row, const Want& want) {
+  if (want.how != Keep::encoded || row.treatment == Treatment::ruled) return false;
+  if (std::holds_alternative<Rotated>(want.spec)) return true;
+  const auto* affine = std::get_if<Affine>(&want.spec);
   return affine != nullptr && !has_floor(*affine);
 }
 

@@ -63,7 +63,7 @@ bool has_plane(const CodecSpec& spec);
 std::optional<Bits> policy_bits(const SessionOptions& options);
 
 /// Whether a plan may replace the policy's choice: it keeps values in few bits, and no rule of the user asks for that.
-bool can_plan(const PolicyRow& row, const Choice& choice);
+bool can_plan(const PolicyRow& row, const Want& want);
 
 /// Returns the noise by which a site is tried out when its memory is kept as `held`.
 TrialNoise trial_noise(const CodecSpec& held);

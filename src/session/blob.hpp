@@ -52,8 +52,8 @@ class Blob : public std::enable_shared_from_this<Blob> {
 
   // What the table of shares knows about it; all of this is set before insertion.
   session::ShareKeys keys;
-  session::Want want{};           ///< what its site needs
-  session::Want have{};           ///< what is kept; more if other sites need it
+  Want want{};                    ///< what its site needs
+  Want have{};                    ///< what is kept; more if other sites need it
   session::Site* site = nullptr;  ///< null until it is kept
   double kept_at = -1.0;          ///< when its site kept it; below 0 if it holds nothing
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <utility>
 #include <variant>
@@ -20,7 +21,6 @@ namespace {
 constexpr std::string_view kPresets =
     "default, exact, division, a level such as actnn:L3 or gact:L2, or a codec such as affine:2 or rotated:4";
 constexpr std::string_view kDivision = "division";
-constexpr std::string_view kDivisionAllowed = "division[:1..8][:stochastic|dithered][:block=2..32][:all]";
 constexpr std::string_view kAll = ":all";
 constexpr std::string_view kResult = "result";
 
@@ -51,7 +51,8 @@ bool takes(const CodecSpec& spec, DType dtype) {
   return std::ranges::find(types, dtype) != types.end();
 }
 
-Choice as_is(std::string_view reason) { return {.keep = Keep::as_is, .spec = Copy{}, .reason = reason}; }
+Choice as_is(std::string_view reason) { return {{Keep::as_is}, reason}; }
+Choice encoded(const CodecSpec& spec, std::string_view reason) { return {{Keep::encoded, spec}, reason}; }
 
 /// Whether the operators of a row need no values. A codec for values would lose what a bit or a shape says exactly.
 bool keeps_no_values(const PolicyRow& row) {
@@ -86,8 +87,11 @@ bool is_division(std::string_view preset) {
 /// Parses what `division` says about maps: everything but their size, which is the tensor's. `rest` has no "all" in it.
 Dual parse_division(std::string_view preset, std::string_view rest) {
   const auto refuse = [&](std::string_view why) {
-    throw Error(ErrorCode::invalid_spec,
-                fmt::format("session: preset '{}' (allowed: {}): {}", preset, kDivisionAllowed, why));
+    throw Error(
+        ErrorCode::invalid_spec,
+        fmt::format("session: preset '{}' (allowed: division[:1..{}][:stochastic|dithered][:block={}..{}][:all]): "
+                    "{}",
+                    preset, Dual::kMostBits, Dual::kLeastBlock, Dual::kMostBlock, why));
   };
   Dual spec;
   try {
@@ -132,14 +136,14 @@ Choice choose_integer(const PolicyRow& row, DType dtype, const OperatorFacts& fa
   const Index index{.bound = facts.index_bound};
   if (facts.index_bound < 1 || facts.index_bound > Index{}.bound) return as_is("integers without a known bound");
   if (index_bits(index.bound) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its bound needs all its bits");
-  return {.keep = Keep::encoded, .spec = index, .reason = row.reason};
+  return encoded(index, row.reason);
 }
 
 Choice choose_interval(const PolicyRow& row, DType dtype, const OperatorFacts& facts) {
   if (!facts.asks_one_bit) return as_is("kernels disagree about an infinity or a NaN at its limits");
   const std::optional<Mask> mask = interval_mask(facts.interval, dtype);
   if (!mask) return as_is("its limits are no numbers of its type, or have none between them");
-  return {.keep = Keep::encoded, .spec = *mask, .reason = row.reason};
+  return encoded(*mask, row.reason);
 }
 
 /// Whether the memory follows the order of the dimensions, without gaps.
@@ -173,14 +177,14 @@ bool is_product(Use use) {
 
 /// The smallest group of `affine` that holds a row.
 GroupSize group_for(std::int64_t row_elems) {
-  constexpr std::uint64_t kLeastGroup = 32;
-  return GroupSize(static_cast<int>(std::bit_ceil(std::max(static_cast<std::uint64_t>(row_elems), kLeastGroup))));
+  const auto elems = static_cast<std::uint64_t>(std::max<std::int64_t>(row_elems, Affine::kLeastGroup));
+  return GroupSize(static_cast<int>(std::bit_ceil(elems)));
 }
 
 /// Returns `spec` with the groups that pad rows of that width least. Groups of `rotated` are too large for short rows;
 /// `affine` pads none.
 CodecSpec for_rows(CodecSpec spec, std::int64_t row_elems) {
-  constexpr int kSmallGroup = 128;
+  constexpr int kSmallGroup = Rotated::kLeastGroup;
   auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated == nullptr || row_elems == 0) return spec;
   if (row_elems < kShortRow && row_elems % kSmallGroup != 0) {
@@ -270,7 +274,7 @@ Policy::Policy(std::string_view preset, std::optional<Bits> bits, std::span<cons
     divides_all_ = rest.ends_with(kAll);
     if (divides_all_) rest.remove_suffix(kAll.size());
     division_ = parse_division(preset, rest);
-    const bool states_bits = rest.find_first_of("12345678") == 1;
+    const bool states_bits = rest.size() > 1 && std::isdigit(static_cast<unsigned char>(rest[1])) != 0;
     if (bits && !states_bits) division_->bits = *bits;
     if (!bits || !states_bits) return;
   }
@@ -305,11 +309,11 @@ const Policy::OwnRow* Policy::rule_for(const SiteKey& site) const {
 Choice Policy::choose(const PolicyRow& own, DType dtype, const Shape& shape, const OperatorFacts& facts) const {
   const PolicyRow& row = effective_row(own, facts);
   if (row.treatment == Treatment::ruled && std::holds_alternative<Copy>(row.spec)) return as_is(row.reason);
-  if (row.treatment == Treatment::shape_only) return {.keep = Keep::shape_only, .reason = row.reason};
+  if (row.treatment == Treatment::shape_only) return {{Keep::shape_only}, row.reason};
   if (facts.recomputable && recomputes(row)) {
-    return {.keep = Keep::recomputed, .reason = "computed again in backward, from its arguments as they are kept"};
+    return {{Keep::recomputed}, "computed again in backward, from its arguments as they are kept"};
   }
-  if (dtype == DType::boolean) return {.keep = Keep::encoded, .spec = Mask{}, .reason = "booleans take one bit"};
+  if (dtype == DType::boolean) return encoded(Mask{}, "booleans take one bit");
   if (is_integer(dtype)) return choose_integer(row, dtype, facts);
   if (dtype == DType::f64) return as_is("no codec takes f64");
   return choose_float(row, dtype, shape, facts);
@@ -318,10 +322,10 @@ Choice Policy::choose(const PolicyRow& own, DType dtype, const Shape& shape, con
 Choice Policy::choose_float(const PolicyRow& row, DType dtype, const Shape& shape, const OperatorFacts& facts) const {
   if (division_ && row.treatment == Treatment::codec_by_map) {
     const std::optional<Dual> spec = dual_spec(*division_, shape);
-    if (spec) return {.keep = Keep::encoded, .spec = *spec, .reason = row.reason};
+    if (spec) return encoded(*spec, row.reason);
   }
   Choice choice = choose_by_table(row, dtype, unique_elems(shape), facts);
-  if (const auto* dual = std::get_if<Dual>(&choice.spec); choice.keep == Keep::encoded && dual != nullptr) {
+  if (const auto* dual = std::get_if<Dual>(&choice.spec); choice.how == Keep::encoded && dual != nullptr) {
     const std::optional<Dual> spec = dual_spec(*dual, shape);
     if (!spec) return as_is("no maps to average");
     choice.spec = *spec;
@@ -334,18 +338,18 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   if (row.treatment == Treatment::ruled) {
     if (code_bits(row.spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype)))
       return as_is("its own type is as small");
-    return {.keep = Keep::encoded, .spec = row.spec, .reason = row.reason};
+    return encoded(row.spec, row.reason);
   }
   switch (row.treatment) {
     case Treatment::sign:
       if (uniform_) break;
-      return {.keep = Keep::encoded, .spec = Mask{}, .reason = row.reason, .not_negative = true};
+      return {{Keep::encoded, Mask{}, /*not_negative=*/true}, row.reason};
     case Treatment::interval:
       if (uniform_) break;
       return choose_interval(row, dtype, facts);
     case Treatment::scaled_mask:
       if (uniform_) break;
-      return {.keep = Keep::encoded, .spec = Mask{.on = facts.factor}, .reason = row.reason};
+      return encoded(Mask{.on = facts.factor}, row.reason);
     case Treatment::not_known:
       if (uniform_) break;
       return as_is(row.reason);
@@ -373,7 +377,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   if (facts.meets_elems >= kBroadcast * elems) return as_is("small beside what it is multiplied with");
   if (uniform_) {
     if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
-    return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};
+    return encoded(*uniform_, "the preset treats all alike");
   }
   const std::int64_t rows = own_rows(row, facts.row_elems);
   const std::int64_t summed = row.treatment == Treatment::codec_by_map ? facts.row_elems : rows;
@@ -389,7 +393,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
               : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
   if (!family_) spec = for_rows(spec, rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
-  return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
+  return encoded(spec, near_loss ? "after the model, in a loss" : row.reason);
 }
 
 /// Whether operators run again in backward. A preset that changes no value, or treats everything alike, has no

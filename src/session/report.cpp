@@ -154,8 +154,8 @@ std::string count_text(std::size_t count) { return fmt::format("{} site{}", coun
 std::string causes_text(const Report& report) {
   std::string causes;
   std::ptrdiff_t total = 0;
-  for (const Cause cause : {Cause::parameter, Cause::small, Cause::type, Cause::rule, Cause::policy, Cause::guard}) {
-    const auto count = std::ranges::count(report.sites, cause, &SiteReport::cause);
+  for (const Cause cause : kCauses) {
+    const auto count = cause == Cause::none ? 0 : std::ranges::count(report.sites, cause, &SiteReport::cause);
     if (count == 0) continue;
     causes += fmt::format("{}{} {}", total == 0 ? "" : ", ", count, to_string(cause));
     total += count;
@@ -260,6 +260,7 @@ std::string_view to_string(Cause cause) noexcept {
     case Cause::rule: return "rule";
     case Cause::policy: return "policy";
     case Cause::guard: return "guard";
+    case Cause::caller: return "caller";
   }
   return "";
 }

@@ -37,13 +37,6 @@ struct ShareKeys {
 
 ShareKeys share_keys(const SavedTensor& tensor, const Stream& stream, std::int64_t step);
 
-/// What a saver needs of a tensor.
-struct Want {
-  Keep how;
-  CodecSpec spec;
-  bool not_negative = false;  ///< about the tensor: see Choice
-};
-
 /// Whether something kept as `have` gives a saver at least what `want` would have given.
 bool serves(const Want& have, const Want& want);
 

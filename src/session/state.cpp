@@ -22,8 +22,6 @@ namespace {
 /// Below this many bytes, finding a tensor that is kept as is again costs more than keeping it twice.
 constexpr std::size_t kWorthSharing = 4096;
 
-constexpr std::string_view kCallers = "its caller held it until backward, in an earlier step";
-
 std::size_t tensor_bytes(const SavedTensor& tensor) {
   if (tensor.role != Role::activation) return tensor.bytes;
   return static_cast<std::size_t>(unique_elems(tensor.view.shape)) * dtype_bytes(tensor.view.dtype);
@@ -43,8 +41,6 @@ std::shared_ptr<store::Store> store_for(const std::string& offload, std::shared_
   if (offload != kToHost) return store::file_store(offload);
   return store::pinned_store({.budget = std::move(budget)});
 }
-
-Want want_of(const Choice& choice) { return {choice.keep, choice.spec, choice.not_negative}; }
 
 /// Whether a saver that needs a mask is served by a blob of values.
 bool asks_for_plane(const CodecSpec& asked, const Blob& blob) {
@@ -141,7 +137,7 @@ SiteId State::site_named(const std::string& name) {
 const std::string& State::site_name(SiteId site) { return site_at(site).name; }
 
 SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
-  SiteChoice choice{by_policy(site, tensor)};
+  SiteChoice choice = by_policy(site, tensor);
   choice.usual = choice.spec;
   if (site.look == Look::noisy && session::can_plan(effective_row(*site.row, tensor.facts), choice)) {
     const std::lock_guard lock(mutex_);
@@ -156,13 +152,13 @@ SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
   choice.table_error = expected_error(choice.spec);
   const std::lock_guard lock(mutex_);
   if (site.planned) {
-    choice.keep = site.planned->how;
+    choice.how = site.planned->how;
     choice.spec = site.planned->spec;
     choice.reason = "as planned";
   }
   if (plans_bytes()) choose_within_budget(site, tensor, choice);
   if (is_tried(site)) {
-    choice.keep = Keep::encoded;
+    choice.how = Keep::encoded;
     choice.spec = trial_noise(choice.spec).spec;
   }
   return choice;
@@ -175,16 +171,21 @@ bool State::is_tried(const Site& site) const {
       trial_->sites, [&](SiteId id) { return id == site.id || (site.keeper != nullptr && id == site.keeper->id); });
 }
 
-Choice State::by_policy(const Site& site, const SavedTensor& tensor) const {
-  if (tensor.role != Role::activation) return {.keep = Keep::as_is, .spec = Copy{}, .reason = tensor.role_reason};
-  if (is_small(tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = "small"};
-  if (is_callers(site, tensor)) return {.keep = Keep::as_is, .spec = Copy{}, .reason = kCallers};
-  if (site.look == Look::spoilt)
-    return {.keep = Keep::as_is, .spec = Copy{}, .reason = "few bits of it spoilt a gradient"};
+SiteChoice State::by_policy(const Site& site, const SavedTensor& tensor) const {
+  const auto as_is = [](std::string_view reason, Cause cause) -> SiteChoice {
+    return {{{Keep::as_is}, reason}, cause};
+  };
+  if (tensor.role == Role::parameter) return as_is(tensor.role_reason, Cause::parameter);
+  if (tensor.role == Role::unsupported) return as_is(tensor.role_reason, Cause::type);
+  if (is_small(tensor)) return as_is("small", Cause::small);
+  if (is_callers(site, tensor)) return as_is("its caller held it until backward, in an earlier step", Cause::caller);
+  if (site.look == Look::spoilt) return as_is("few bits of it spoilt a gradient", Cause::guard);
   Choice choice = policy_.choose(*site.row, tensor.view.dtype, tensor.view.shape, tensor.facts);
+  const bool is_ruled = site.row->treatment == Treatment::ruled && std::holds_alternative<Copy>(site.row->spec);
   // Recomputing stays allowed: what is computed again follows from the site that is compressed.
-  if (options_.only.empty() || site.name == options_.only || choice.keep == Keep::recomputed) return choice;
-  return {.keep = Keep::as_is, .spec = Copy{}, .reason = "another site alone is compressed"};
+  const bool is_wanted = options_.only.empty() || site.name == options_.only || choice.how == Keep::recomputed;
+  if (!is_wanted) return as_is("another site alone is compressed", Cause::policy);
+  return {std::move(choice), is_ruled ? Cause::rule : Cause::policy};
 }
 
 /// Whether the caller holds the tensor anyway, so that a compressed copy would only add memory. Never overrules a rule,
@@ -196,16 +197,6 @@ bool State::is_callers(const Site& site, const SavedTensor& tensor) const {
 }
 
 bool State::is_small(const SavedTensor& tensor) const { return unique_elems(tensor.view.shape) < options_.min_elems; }
-
-/// Why a tensor is kept as is.
-Cause State::cause_of(const Site& site, const SavedTensor& tensor) const {
-  if (tensor.role == Role::parameter) return Cause::parameter;
-  if (tensor.role == Role::unsupported) return Cause::type;
-  if (is_small(tensor)) return Cause::small;
-  if (site.look == Look::spoilt) return Cause::guard;
-  const bool by_rule = site.row->treatment == Treatment::ruled && std::holds_alternative<Copy>(site.row->spec);
-  return by_rule ? Cause::rule : Cause::policy;
-}
 
 Kept State::keep(SiteId id, const SavedTensor& tensor, const Stream& stream, Memory& memory, const Kept* source) {
   const Target target{stream, memory, source != nullptr ? source->blob.get() : nullptr};
@@ -239,8 +230,8 @@ Reserved State::reserve(Site& site, const SavedTensor& tensor, const Target& tar
   } else {
     reserve_memory(tensor, target, reserved);
   }
-  if (outcome.kind == SiteKind::as_is) outcome.cause = cause_of(site, tensor);
-  if (outcome.reason == kCallers) outcome.before = outcome.after = 0;
+  if (outcome.kind == SiteKind::as_is) outcome.cause = reserved.choice.cause;
+  if (outcome.cause == Cause::caller) outcome.before = outcome.after = 0;
   return reserved;
 }
 
@@ -252,7 +243,7 @@ Kept State::keep(Reserved reserved, const SavedTensor& tensor, const Target& tar
   if (reserved.made) put_in_table(reserved, written);
   record(tensor, reserved);
   Kept kept = std::move(reserved.kept);
-  kept.has_segment_bits = kept.blob && kept.blob->contents().segments.total_bits != 0;
+  kept.has_segment_bits = kept.blob && kept.blob->contents().segments.has_own_bits();
   if (reserved.choice.can_plan && !kept.as_mask) {
     TrialNoise noise = trial_noise(kept.blob ? kept.blob->contents().spec : Copy{});
     noise.seed = trial_seed(site);
@@ -269,16 +260,16 @@ void State::reserve_memory(const SavedTensor& tensor, const Target& target, Rese
   Outcome& outcome = reserved.outcome;
   const SiteChoice& choice = reserved.choice;
   const std::size_t bytes = tensor_bytes(tensor);
-  if (choice.keep == Keep::as_is && bytes < kWorthSharing && !budget_) {
+  if (choice.how == Keep::as_is && bytes < kWorthSharing && !budget_) {
     outcome.before = outcome.after = bytes;
     return;
   }
-  const Want want = want_of(choice);
+  const Want& want = choice;
   ShareKeys keys = options_.only.empty() ? share_keys(tensor, target.stream, step_) : ShareKeys();
   const Found found = shared.find(keys, want);
   const bool is_counted = found.blob != nullptr || found.weaker != nullptr;  // so that the same memory counts once
   outcome.before = is_counted ? 0 : bytes;
-  if (choice.keep == Keep::shape_only || choice.keep == Keep::recomputed) {
+  if (choice.how == Keep::shape_only || choice.how == Keep::recomputed) {
     return let_go(std::move(keys), want, reserved);
   }
   if (found.blob) return share(*found.blob, reserved);
@@ -343,7 +334,7 @@ void State::store(const SavedTensor& tensor, Storing storing, const Target& targ
     outcome.kind = SiteKind::encoded;
     outcome.spec = have.spec;
     if (!target.by_saver) segments = segments_for(site, tensor, have.spec);
-    outcome.samples = segments.total_bits != 0 ? segments.count : 0;
+    outcome.samples = segments.has_own_bits() ? segments.count : 0;
     outcome.after = encoded_bytes(have.spec, tensor.view.dtype, tensor.view.shape, segments);
   }
   auto blob = options_.dry ? exact_blob(site, {}) : store_in_place(tensor, segments, target, reserved);
@@ -360,7 +351,7 @@ std::shared_ptr<Blob> State::store_in_place(const SavedTensor& tensor, const Seg
                                             Reserved& reserved) {
   const Site& site = *reserved.site;
   Outcome& outcome = reserved.outcome;
-  if (outcome.reason == kCallers) return exact_blob(site, {});
+  if (reserved.choice.cause == Cause::caller) return exact_blob(site, {});
   if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after, target, reserved));
   Place place = place_for(site, outcome.after, target);
   if (place.tier == Tier::nowhere) {

@@ -93,6 +93,7 @@ struct Site {
 
 /// How to keep one tensor of a site, and whether a plan may decide that.
 struct SiteChoice : Choice {
+  Cause cause = Cause::policy;  ///< if as is
   bool can_plan = false;
   double table_error = 0.0;  ///< error of the table's choice, if a plan may choose
   CodecSpec usual = Copy{};  ///< the policy's choice
@@ -217,10 +218,9 @@ class State : public std::enable_shared_from_this<State> {
   SiteId make_site(const SiteKey& key);
   void learn_use(Site& site, const SiteKey& key) const;
   [[nodiscard]] SiteChoice choose(const Site& site, const SavedTensor& tensor);
-  [[nodiscard]] Choice by_policy(const Site& site, const SavedTensor& tensor) const;
+  [[nodiscard]] SiteChoice by_policy(const Site& site, const SavedTensor& tensor) const;
   [[nodiscard]] bool is_callers(const Site& site, const SavedTensor& tensor) const;
   [[nodiscard]] bool is_small(const SavedTensor& tensor) const;
-  [[nodiscard]] Cause cause_of(const Site& site, const SavedTensor& tensor) const;
   /// Where one tensor goes, what it can be computed from, and who writes its encoding.
   struct Target {
     const Stream& stream;

@@ -246,7 +246,7 @@ void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Ch
   auto best = choices.begin();
   while (site.planned && best + 1 != choices.end() && (best + 1)->bits <= most_bits_) ++best;
   choice.spec = best->spec;
-  choice.keep = Keep::encoded;
+  choice.how = Keep::encoded;
   choice.reason = site.planned ? kGrown : "the fewest bits, until there is a plan";
 }
 

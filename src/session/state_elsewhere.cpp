@@ -29,7 +29,7 @@ Decision State::decide(const SavedTensor& tensor, std::span<const SavedFor> save
     const Site& site = site_at(saver.site);
     described.facts = saver.facts;
     const SiteChoice choice = choose(site, described);  // the plan's choice, if there is a plan
-    const Want want{choice.keep, choice.spec, choice.not_negative};
+    const Want& want = choice;
     const bool is_first = &saver == savers.data();
     const Want both = is_first ? want : serving_both(have, want);
     const bool is_new = is_first || both.how != have.how || (both.spec != have.spec && asks_for_values(want));
@@ -40,7 +40,7 @@ Decision State::decide(const SavedTensor& tensor, std::span<const SavedFor> save
     best.site = saver.site;
     best.reason = both.how == want.how ? choice.reason : "its readers ask for different things";
     best.segments = both.how == Keep::encoded ? segments_for(site, described, both.spec) : Segments{};
-    best.cause = both.how == Keep::as_is ? cause_of(site, described) : Cause::none;
+    best.cause = both.how == Keep::as_is ? choice.cause : Cause::none;
   }
   return best;
 }

@@ -84,7 +84,7 @@ void State::encode(const Blob& blob, Site& site, const SavedTensor& tensor, cons
   const Stream& stream = target.stream;
   Memory& memory = target.memory;
   const Blob::Contents& contents = blob.contents();
-  if (contents.segments.total_bits != 0) {
+  if (contents.segments.has_own_bits()) {
     SegmentSummary* summary = next_summary(site, stream, memory);
     const Bits least = least_bits(effective_row(*site.row, tensor.facts));
     encode_samples({contents.spec, contents.segments, least, summary}, tensor, blob.bytes(), contents.seed, stream,

@@ -92,7 +92,7 @@ Remedy State::raise(Site& site, double noise) {
   const CodecSpec& held = keeper.last.spec;
   const bool is_linear = enters_linearly(site.use);
   if (is_linear && noise > kNoGradient) return Remedy::none;
-  if (!session::can_plan(*site.last_row, {.keep = Keep::encoded, .spec = held, .reason = {}})) {
+  if (!session::can_plan(*site.last_row, {Keep::encoded, held})) {
     return is_linear ? Remedy::none : Remedy::exact;
   }
   const double error = expected_error(held);

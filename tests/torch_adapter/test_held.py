@@ -215,7 +215,7 @@ def test_an_input_that_its_caller_holds_is_not_kept_twice():
     report = like_the_report(lambda: layer(batch), session)
     (site,) = (site for site in report.sites if site.slot == "mat1")
     assert (site.codec, site.bytes_before, site.bytes_after) == ("as is", 0, 0)
-    assert site.reason == "its caller held it until backward, in an earlier step"
+    assert site.cause == "caller" and "1 caller" in report.text
     assert report.bytes_after == 0
 
 

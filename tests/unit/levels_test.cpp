@@ -26,8 +26,8 @@ std::string codec_at(const char* level, std::string_view op, std::string_view sl
   const Policy policy(options.preset, whole, options.rules);
   const Choice choice =
       policy.choose(policy.row(test::site_key("", op, slot)), DType::f32, Shape::contiguous({kSomeElems}), {});
-  if (choice.keep == Keep::as_is) return "as is";
-  return choice.keep == Keep::encoded ? to_string(choice.spec) : "shape only";
+  if (choice.how == Keep::as_is) return "as is";
+  return choice.how == Keep::encoded ? to_string(choice.spec) : "shape only";
 }
 
 TEST(Levels, AllOfBothAreThereAndEachRunsAsOneThatHasNoHostPart) {

@@ -20,7 +20,7 @@ Choice choose(const Policy& policy, std::string_view op, std::string_view slot, 
   return policy.choose(policy.row(test::site_key("", op, slot)), dtype, Shape::contiguous({elems}), facts);
 }
 
-std::string spec_of(const Choice& choice) { return choice.keep == Keep::encoded ? to_string(choice.spec) : "-"; }
+std::string spec_of(const Choice& choice) { return choice.how == Keep::encoded ? to_string(choice.spec) : "-"; }
 
 TEST(Policy, EveryUseHasARowAndAName) {
   const auto rows = policy_table();
@@ -36,8 +36,8 @@ TEST(Policy, EveryUseHasARowAndAName) {
 }
 
 TEST(Policy, WhatIsNotKnownIsKept) {
-  EXPECT_EQ(choose(Policy(), "no_such_operator", "x").keep, Keep::as_is);
-  EXPECT_EQ(choose(Policy("default", Bits(8)), "no_such_operator", "x").keep, Keep::as_is);
+  EXPECT_EQ(choose(Policy(), "no_such_operator", "x").how, Keep::as_is);
+  EXPECT_EQ(choose(Policy("default", Bits(8)), "no_such_operator", "x").how, Keep::as_is);
   EXPECT_EQ(spec_of(choose(Policy("affine:2"), "no_such_operator", "x")), "affine:2");
   const std::vector<Rule> rules = {{"no_such_operator.*", "rotated:4"}};
   EXPECT_EQ(spec_of(choose(Policy("default", std::nullopt, rules), "no_such_operator", "x")), "rotated:4");
@@ -80,7 +80,7 @@ TEST(Policy, ProductsInALossAreFine) {
 }
 
 TEST(Policy, WhatOthersSaveIsKeptButForPresetsThatTreatAllAlike) {
-  EXPECT_EQ(choose(Policy(), "mylib::relu", "self").keep, Keep::as_is);
+  EXPECT_EQ(choose(Policy(), "mylib::relu", "self").how, Keep::as_is);
   EXPECT_EQ(spec_of(choose(Policy("affine:2"), "mylib::relu", "self")), "affine:2");
 }
 
@@ -89,12 +89,12 @@ TEST(Policy, RulesByUse) {
   const Policy policy("default", std::nullopt, rules);
   EXPECT_EQ(spec_of(choose(policy, "addmm", "mat1")), "rotated:4");
   EXPECT_EQ(spec_of(choose(policy, "linear", "input")), "rotated:4");
-  EXPECT_EQ(choose(policy, "gelu", "self").keep, Keep::as_is);
+  EXPECT_EQ(choose(policy, "gelu", "self").how, Keep::as_is);
   EXPECT_EQ(spec_of(choose(policy, "silu", "self")), "rotated:4") << "by the table";
   EXPECT_EQ(spec_of(choose(policy, "relu", "result")), "mask") << "a rule for values leaves masks";
   // Patterns without the prefix do not look at uses: this one would match most of them.
   const std::vector<Rule> others = {{"*_input", "none"}};
-  EXPECT_EQ(choose(Policy("default", std::nullopt, others), "addmm", "mat1").keep, Keep::encoded);
+  EXPECT_EQ(choose(Policy("default", std::nullopt, others), "addmm", "mat1").how, Keep::encoded);
 }
 
 TEST(Policy, LimitsBecomeAMaskThatKeepsItsSides) {
@@ -107,7 +107,7 @@ TEST(Policy, LimitsBecomeAMaskThatKeepsItsSides) {
 
 TEST(Policy, WhatOneBitCannotSayIsKeptAsItIs) {
   const auto kept = [](DType dtype, const OperatorFacts& facts) {
-    return choose(Policy("exact"), "hardtanh", "self", dtype, kSome, facts).keep;
+    return choose(Policy("exact"), "hardtanh", "self", dtype, kSome, facts).how;
   };
   EXPECT_EQ(kept(DType::f32, {.interval = {-0.1F, 0.1F}}), Keep::encoded);
   EXPECT_EQ(kept(DType::bf16, {.interval = {-0.1F, 0.1F}}), Keep::as_is);
@@ -117,10 +117,10 @@ TEST(Policy, WhatOneBitCannotSayIsKeptAsItIs) {
 
 TEST(Policy, ExactKeepsEveryValueButWhatNoGradientAsksFor) {
   const Policy exact("exact");
-  EXPECT_EQ(choose(exact, "convolution", "input").keep, Keep::as_is);
-  EXPECT_EQ(choose(exact, "never_heard_of", "x").keep, Keep::as_is);
+  EXPECT_EQ(choose(exact, "convolution", "input").how, Keep::as_is);
+  EXPECT_EQ(choose(exact, "never_heard_of", "x").how, Keep::as_is);
   EXPECT_EQ(spec_of(choose(exact, "relu", "result")), "mask");
-  EXPECT_EQ(choose(exact, "max_pool", "self").keep, Keep::shape_only);
+  EXPECT_EQ(choose(exact, "max_pool", "self").how, Keep::shape_only);
 }
 
 TEST(Policy, AttentionThatCannotRunAgainGetsEightBits) {
@@ -134,8 +134,8 @@ TEST(Policy, AttentionThatCannotRunAgainGetsEightBits) {
     const std::vector<Rule> rules{{"*", "rotated:3"}};
     EXPECT_EQ(kept(Policy("default", std::nullopt, rules)), "rotated:3") << slot;
   }
-  EXPECT_EQ(choose(Policy(), "attention", "aux0", DType::bf16, kSome, keeps_sums).keep, Keep::as_is);
-  EXPECT_EQ(choose(Policy("exact"), "attention", "query", DType::bf16, kSome, keeps_sums).keep, Keep::as_is);
+  EXPECT_EQ(choose(Policy(), "attention", "aux0", DType::bf16, kSome, keeps_sums).how, Keep::as_is);
+  EXPECT_EQ(choose(Policy("exact"), "attention", "query", DType::bf16, kSome, keeps_sums).how, Keep::as_is);
 }
 
 TEST(Policy, AttentionRunsAgainWhereItCan) {
@@ -144,22 +144,22 @@ TEST(Policy, AttentionRunsAgainWhereItCan) {
   const auto kept = [&](const Policy& policy, std::string_view slot, const OperatorFacts& facts) {
     return choose(policy, kAttention, slot, DType::bf16, kSome, facts);
   };
-  EXPECT_EQ(kept(Policy(), "result", again).keep, Keep::recomputed);
-  EXPECT_EQ(kept(Policy(), "aux0", again).keep, Keep::recomputed);
-  EXPECT_EQ(kept(Policy("division:all"), "result", again).keep, Keep::recomputed);
+  EXPECT_EQ(kept(Policy(), "result", again).how, Keep::recomputed);
+  EXPECT_EQ(kept(Policy(), "aux0", again).how, Keep::recomputed);
+  EXPECT_EQ(kept(Policy("division:all"), "result", again).how, Keep::recomputed);
   EXPECT_EQ(spec_of(kept(Policy(), "result", {})), "rotated:2");
-  EXPECT_EQ(kept(Policy(), "aux0", {}).keep, Keep::as_is);
-  EXPECT_EQ(kept(Policy("exact"), "result", again).keep, Keep::as_is);
-  EXPECT_EQ(kept(Policy("division"), "result", again).keep, Keep::as_is);
+  EXPECT_EQ(kept(Policy(), "aux0", {}).how, Keep::as_is);
+  EXPECT_EQ(kept(Policy("exact"), "result", again).how, Keep::as_is);
+  EXPECT_EQ(kept(Policy("division"), "result", again).how, Keep::as_is);
   EXPECT_EQ(spec_of(kept(Policy("rotated:4"), "result", again)), "rotated:4");
   // An operand is one whatever an adapter says, and a rule goes first.
   EXPECT_EQ(spec_of(kept(Policy(), "value", again)), "rotated:3");
   const std::vector<Rule> rules{{"*", "rotated:3"}};
   const Policy ruled("default", std::nullopt, rules);
   EXPECT_EQ(spec_of(kept(ruled, "result", again)), "rotated:3");
-  EXPECT_EQ(kept(ruled, "aux0", again).keep, Keep::as_is) << "nothing is left to run again for";
+  EXPECT_EQ(kept(ruled, "aux0", again).how, Keep::as_is) << "nothing is left to run again for";
   const std::vector<Rule> others{{"*.query", "as is"}, {"1: *", "default"}, {"*.aux0", "as is"}};
-  EXPECT_EQ(kept(Policy("default", std::nullopt, others), "aux0", again).keep, Keep::recomputed);
+  EXPECT_EQ(kept(Policy("default", std::nullopt, others), "aux0", again).how, Keep::recomputed);
   const std::vector<Rule> of_site{{"layers.1: *.result", "rotated:3"}};
   const Policy by_site("default", std::nullopt, of_site);
   EXPECT_EQ(by_site.row(test::site_key("layers.1", kAttention, "aux0")).treatment, Treatment::exactly);
@@ -167,11 +167,11 @@ TEST(Policy, AttentionRunsAgainWhereItCan) {
 }
 
 TEST(Policy, IntegersNeedABound) {
-  EXPECT_EQ(choose(Policy(), "embedding", "indices", DType::i64).keep, Keep::as_is);
+  EXPECT_EQ(choose(Policy(), "embedding", "indices", DType::i64).how, Keep::as_is);
   const OperatorFacts facts{.index_bound = 1000};
   EXPECT_EQ(spec_of(choose(Policy(), "embedding", "indices", DType::i64, kSome, facts)), "index:bound=1000");
-  EXPECT_EQ(choose(Policy(), "addmm", "mat1", DType::i64, kSome, facts).keep, Keep::as_is);
-  EXPECT_EQ(choose(Policy(), "embedding", "indices", DType::i64, kSome, {.index_bound = std::int64_t{1} << 40}).keep,
+  EXPECT_EQ(choose(Policy(), "addmm", "mat1", DType::i64, kSome, facts).how, Keep::as_is);
+  EXPECT_EQ(choose(Policy(), "embedding", "indices", DType::i64, kSome, {.index_bound = std::int64_t{1} << 40}).how,
             Keep::as_is);
 }
 
@@ -184,7 +184,7 @@ TEST(Policy, WhatIsChosenCanBeEncoded) {
         const auto dtype = static_cast<DType>(type);
         const Choice choice = policy.choose(row, dtype, Shape::contiguous({kLargeElems}), facts);
         EXPECT_FALSE(choice.reason.empty());
-        if (choice.keep != Keep::encoded) continue;
+        if (choice.how != Keep::encoded) continue;
         EXPECT_NO_THROW((void)encoded_bytes(choice.spec, dtype, kLargeElems)) << preset << " " << to_string(row.use);
       }
     }
@@ -213,8 +213,8 @@ TEST(Policy, RulesComeBeforeThePreset) {
       return policy.choose(policy.row(test::site_key(module, op, slot)), dtype, Shape::contiguous({kSome}), {});
     };
     EXPECT_EQ(spec_of(chosen("layers.0", "gelu", "self")), "affine:4");
-    EXPECT_EQ(chosen("layers.0", "addmm", "mat1").keep, Keep::as_is);
-    EXPECT_EQ(chosen("layers.0", "dropout", "result1", DType::boolean).keep, Keep::as_is);
+    EXPECT_EQ(chosen("layers.0", "addmm", "mat1").how, Keep::as_is);
+    EXPECT_EQ(chosen("layers.0", "dropout", "result1", DType::boolean).how, Keep::as_is);
     EXPECT_EQ(spec_of(chosen("layers.1", "addmm", "mat1")), spec_of(choose(Policy(preset), "addmm", "mat1")));
   }
 }
@@ -223,9 +223,9 @@ TEST(Policy, NoneIsAnotherWordForAsIs) {
   for (const char* keep : {"none", "as is"}) {
     const std::vector<Rule> rules = {{"gelu.*", keep}};
     const Policy policy("default", std::nullopt, rules);
-    EXPECT_EQ(choose(policy, "gelu", "self").keep, Keep::as_is) << keep;
+    EXPECT_EQ(choose(policy, "gelu", "self").how, Keep::as_is) << keep;
     EXPECT_EQ(choose(policy, "gelu", "self").reason, "a rule of the session") << keep;
-    EXPECT_EQ(choose(policy, "silu", "self").keep, Keep::encoded) << keep;
+    EXPECT_EQ(choose(policy, "silu", "self").how, Keep::encoded) << keep;
   }
 }
 
@@ -234,7 +234,7 @@ TEST(Policy, PatternsForOneModuleAndForEverythingInsideIt) {
     const std::vector<Rule> rules = {{pattern, "none"}};
     const Policy policy("default", std::nullopt, rules);
     const PolicyRow& row = policy.row(test::site_key(module, "addmm", "mat1"));
-    return policy.choose(row, DType::f32, Shape::contiguous({kSome}), {}).keep == Keep::as_is;
+    return policy.choose(row, DType::f32, Shape::contiguous({kSome}), {}).how == Keep::as_is;
   };
   using Modules = std::vector<bool>;  // the module itself, one inside it, and a neighbour whose name begins alike
   const auto all = [&](const char* pattern) {
@@ -252,7 +252,7 @@ TEST(Policy, RulesLeaveMasksAndShapes) {
     return policy.choose(policy.row(test::site_key("", op, slot)), DType::f32, Shape::contiguous({kSome}), {});
   };
   EXPECT_EQ(spec_of(chosen("relu", "result")), "mask");
-  EXPECT_EQ(chosen("max_pool", "self").keep, Keep::shape_only);
+  EXPECT_EQ(chosen("max_pool", "self").how, Keep::shape_only);
   EXPECT_EQ(spec_of(chosen("addmm", "mat1")), "rotated:4");
 }
 
@@ -291,7 +291,7 @@ TEST(Policy, DivisionTakesMapsApartAndKeepsTheRest) {
   EXPECT_EQ(division_of(policy, "gelu", "self", kMaps), "-");
   EXPECT_EQ(division_of(policy, "batch_norm", "aux0", kMaps), "-") << "statistics";
   EXPECT_EQ(spec_of(choose(policy, "relu", "result")), "mask");
-  EXPECT_EQ(choose(policy, "max_pool", "self").keep, Keep::shape_only);
+  EXPECT_EQ(choose(policy, "max_pool", "self").how, Keep::shape_only);
   EXPECT_EQ(spec_of(choose(policy, "max_pool", "aux0", DType::i64, kSome, {.index_bound = 9})), "index:bound=9");
 }
 

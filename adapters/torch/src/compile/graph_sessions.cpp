@@ -70,7 +70,6 @@ Shape parse_shape(std::string_view text) {
 GraphSite parse_graph_site(std::string_view line) {
   constexpr std::size_t kFields = 12;
   constexpr int kKinds = static_cast<int>(SiteKind::encoded) + 1;
-  constexpr int kCauses = static_cast<int>(Cause::guard) + 1;
   const auto fields = split(line, '\t');
   if (fields.size() != kFields) refuse("description of a saved tensor", line);
   const auto use = parse_use(fields[3]);
@@ -82,7 +81,7 @@ GraphSite parse_graph_site(std::string_view line) {
           .use = *use,
           .kind = parse_value<SiteKind>(fields[4], kKinds, "kind of site"),
           .spec = parse_spec(fields[5]),
-          .cause = parse_value<Cause>(fields[6], kCauses, "cause"),
+          .cause = parse_value<Cause>(fields[6], static_cast<int>(kCauses.size()), "cause"),
           .dtype = parse_dtype(std::string(fields[7])),
           .shape = parse_shape(is_resized ? fields[8].substr(1) : fields[8]),
           .is_resized = is_resized,
