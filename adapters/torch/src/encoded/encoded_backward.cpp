@@ -8,14 +8,16 @@
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_dropout_backward.h>
 #include <ATen/ops/pow.h>
-#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/threshold_backward.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 
 #include <array>
+#include <cstddef>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -131,10 +133,23 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& self, std
   return result.defined() ? result : at::gelu_backward(decoded(gradient), decoded(self), approximate);
 }
 
-at::Tensor silu_backward(const at::Tensor& gradient, const at::Tensor& self) {
-  at::Tensor result = activation_gradient(Activation::silu, gradient, self);
-  return result.defined() ? result : at::silu_backward(decoded(gradient), decoded(self));
-}
+/// For the operators of all rows with an activation.
+class ActivationBackward final : public c10::OperatorKernel {
+ public:
+  explicit ActivationBackward(Activation activation) : activation_(activation) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, ::torch::jit::Stack* stack) {
+    const at::Tensor& gradient = ::torch::jit::peek(*stack, 0, kArguments).toTensor();
+    const at::Tensor& self = ::torch::jit::peek(*stack, 1, kArguments).toTensor();
+    at::Tensor result = activation_gradient(activation_, gradient, self);
+    if (!result.defined()) return decode_and_call(op, stack);
+    ::torch::jit::drop(*stack, kArguments);
+    ::torch::jit::push(*stack, std::move(result));
+  }
+
+ private:
+  static constexpr std::size_t kArguments = 2;
+  Activation activation_;
+};
 
 at::Tensor mul(const at::Tensor& self, const at::Tensor& other) {
   const c10::OptionalDeviceGuard guard(self.device());
@@ -227,12 +242,17 @@ void add_backward_kernels(::torch::Library& library) {
   library.impl("threshold_backward", &threshold_backward);
   library.impl("native_dropout_backward", &native_dropout_backward);
   library.impl("gelu_backward", &gelu_backward);
-  library.impl("silu_backward", &silu_backward);
   library.impl("mul.Tensor", &mul);
   library.impl("mul.Scalar", &mul_by_number);
   library.impl("pow.Tensor_Scalar", &pow);
   library.impl("native_batch_norm_backward", &native_batch_norm_backward);
   library.impl("cudnn_batch_norm_backward", &cudnn_batch_norm_backward);
+  for (const OperatorRow& row : operator_table()) {
+    if (!row.activation) continue;
+    auto kernel = std::make_unique<ActivationBackward>(*row.activation);
+    library.impl(std::string(row.encoded_backward).c_str(),
+                 ::torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  }
 }
 
 }  // namespace actzip::torch

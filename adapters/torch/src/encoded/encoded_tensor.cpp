@@ -82,15 +82,6 @@ bool decode_in(c10::IValue& argument) {
   return found;
 }
 
-/// The fallback for operators without a kernel for encoded tensors.
-void decode_and_call(const c10::OperatorHandle& op, ::torch::jit::Stack* stack) {
-  bool found = false;
-  const std::size_t count = op.schema().arguments().size();
-  for (std::size_t i = stack->size() - count; i < stack->size(); ++i) found = decode_in((*stack)[i]) || found;
-  TORCH_CHECK_NOT_IMPLEMENTED(found, "actzip: ", op.schema().name(), " has no kernel for ", kBackend);
-  op.callBoxed(stack);
-}
-
 /// Registers decode_and_call() for operators that have one kernel of torch's for all backends. That kernel takes
 /// precedence over a fallback, and some of them read memory.
 void decode_for_common_kernels(::torch::Library& library) {
@@ -140,6 +131,14 @@ at::Tensor decoded(const at::Tensor& tensor) {
   if (encoded == nullptr) return tensor;
   const at::Tensor values = encoded->packed.unpack();
   return encoded->scale == 1.0 ? values : values * encoded->scale;
+}
+
+void decode_and_call(const c10::OperatorHandle& op, ::torch::jit::Stack* stack) {
+  bool found = false;
+  const std::size_t count = op.schema().arguments().size();
+  for (std::size_t i = stack->size() - count; i < stack->size(); ++i) found = decode_in((*stack)[i]) || found;
+  TORCH_CHECK_NOT_IMPLEMENTED(found, "actzip: ", op.schema().name(), " has no kernel for ", kBackend);
+  op.callBoxed(stack);
 }
 
 at::Tensor for_known_operator(const Packed& packed) {

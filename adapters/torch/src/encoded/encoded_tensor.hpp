@@ -7,8 +7,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <vector>
 
 #include "session/packed.hpp"
+
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace actzip::torch {
 
@@ -26,6 +33,9 @@ const Encoded* encoded_in(const at::Tensor& tensor);
 
 /// Returns `tensor`, or the values that it stands for.
 at::Tensor decoded(const at::Tensor& tensor);
+
+/// Calls `op` again with the values of all encoded tensors among its arguments, and in lists among them.
+void decode_and_call(const c10::OperatorHandle& op, std::vector<c10::IValue>* stack);
 
 /// Restores a tensor for a node that calls an operator of encoded_backward.cpp: as an encoded tensor if kernels may
 /// support it, otherwise as unpack_as_tried() does.

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "actzip/activation.hpp"
 #include "actzip/use.hpp"
 #include "operators/operator_facts.hpp"
 
@@ -49,6 +51,9 @@ struct OperatorRow {
   /// torch's operator that the node calls with what was saved, if encoded_backward.cpp can compute it from the encoded
   /// bytes; otherwise empty.
   std::string_view encoded_backward = {};
+  /// If all that this operator gets is the gradient from above and the input of an activation function, whose slope it
+  /// multiplies with the gradient: that function.
+  std::optional<Activation> activation = {};
   int first_factor = -1;         ///< for products of batches of matrices: position of the first factor
   bool runs_again = false;       ///< its result can be computed from the arguments that it saves
   bool has_dropout = false;      ///< a product inside of it multiplies with a dropout mask
