@@ -189,7 +189,7 @@ def variance_by_sample(model: torch.nn.Module, loss: Callable[[], torch.Tensor],
 def predicted(holdings: Sequence[Holding], sensitivity: Mapping[str, float]) -> float:
     """Returns the variance that `holdings`, as they are kept, add to the gradient."""
     return sum(sensitivity[holding.name] * _C.expected_error(holding.keeper.codec)
-               for holding in holdings if holding.keeper.codec != "as is")
+               for holding in holdings if holding.keeper.kind == "encoded")
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:

@@ -38,7 +38,8 @@ class Session(BaseSession):
             to 4. With 8, every tensor in few bits gets 8. Any other number from 1 to 8 is an average, which a plan
             distributes (see ``adapt``).
         min_numel: smaller tensors are kept as they are; 1,024 elements by default. Also spelled ``min_elems``.
-        seed: seed of the random signs and of dither. The session does not draw from torch's generators.
+        seed: seed of the random signs and of dither. The session draws nothing from torch's generators. Attention that
+            runs again in backward draws its dropout again, and puts the generator back.
         dry_run: compress nothing; ``report()`` says what would be done. Also spelled ``dry``.
         rules: a dict that overrides the preset at some sites; the first rule that matches a site applies. The keys are
             patterns as in the shell, the values a codec, ``"none"`` (not compressed; also spelled ``"as is"``) or
