@@ -21,13 +21,16 @@ if(ACTZIP_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# The interpreter is not instrumented, so the sanitizer's runtime has to be loaded before it. Leak detection is off,
-# because Python and torch leak by design.
+# The interpreter is not instrumented, so the sanitizer's runtime has to be loaded before it; and so has the C++ runtime,
+# whose functions for exceptions AddressSanitizer looks up when it starts. Leak detection is off, because Python and
+# torch leak by design. Freed memory is reused soon: some tests measure how much the process has.
 set(actzip_python_environment)
 set(actzip_suppressions ${PROJECT_SOURCE_DIR}/tests/sanitizers)
 if(ACTZIP_SANITIZE STREQUAL "address")
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE)
-  set(actzip_python_environment "LD_PRELOAD=${runtime}" "ASAN_OPTIONS=detect_leaks=0" "UBSAN_OPTIONS=print_stacktrace=1")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so.6 OUTPUT_VARIABLE exceptions OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(actzip_python_environment "LD_PRELOAD=${runtime}:${exceptions}"
+      "ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1" "UBSAN_OPTIONS=print_stacktrace=1")
 elseif(ACTZIP_SANITIZE STREQUAL "thread")
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libtsan.so OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE)
   set(actzip_python_environment "LD_PRELOAD=${runtime}" "TSAN_OPTIONS=suppressions=${actzip_suppressions}/tsan.supp")

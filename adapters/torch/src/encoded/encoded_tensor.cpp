@@ -105,6 +105,21 @@ void check_backend_is_free() {
                        ", which actzip needs for itself (allowed: PrivateUse1 and PrivateUse2 for others)"));
 }
 
+std::vector<::torch::Library> registered() {
+  check_backend_is_free();
+  std::vector<::torch::Library> libraries;
+  // If a call also has a sparse or nested argument, it is dispatched to other keys of the same backend.
+  for (const auto key : {kBackend, c10::DispatchKey::SparsePrivateUse3, c10::DispatchKey::SparseCsrPrivateUse3,
+                         c10::DispatchKey::NestedTensorPrivateUse3}) {
+    auto& others = libraries.emplace_back(::torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+    others.fallback(::torch::CppFunction::makeFromBoxedFunction<&decode_and_call>());
+  }
+  auto& known = libraries.emplace_back(::torch::Library::IMPL, "aten", kBackend, __FILE__, __LINE__);
+  add_backward_kernels(known);
+  decode_for_common_kernels(known);
+  return libraries;
+}
+
 /// Whether an operator may get the tensor encoded now. Not if gradients are enabled, since differentiating twice saves
 /// it again; and not in a mode, which inspects every argument.
 bool can_stay_encoded(const Packed& packed) {
@@ -152,20 +167,8 @@ at::Tensor for_current_node(const Packed& packed) {
 }
 
 void install_encoded_tensors() {
-  static const bool installed = [] {
-    check_backend_is_free();
-    // If a call also has a sparse or nested argument, it is dispatched to other keys of the same backend.
-    for (const auto key : {kBackend, c10::DispatchKey::SparsePrivateUse3, c10::DispatchKey::SparseCsrPrivateUse3,
-                           c10::DispatchKey::NestedTensorPrivateUse3}) {
-      auto* others = new ::torch::Library(::torch::Library::IMPL, "_", key, __FILE__, __LINE__);
-      others->fallback(::torch::CppFunction::makeFromBoxedFunction<&decode_and_call>());
-    }
-    auto* known = new ::torch::Library(::torch::Library::IMPL, "aten", kBackend, __FILE__, __LINE__);
-    add_backward_kernels(*known);
-    decode_for_common_kernels(*known);
-    return true;  // libraries are never destroyed, like torch's own
-  }();
-  (void)installed;
+  static const auto* const libraries = new auto(registered());  // never destroyed, like torch's own
+  (void)libraries;
 }
 
 }  // namespace actzip::torch
