@@ -15,6 +15,7 @@ if [ -z "$clangxx" ]; then
   exit 1
 fi
 
+mkdir -p "$(dirname "$build")"
 # More optimisation would cost more compile time than it saves in a minute, and would hide errors from the sanitizers.
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" \
   -DCMAKE_CXX_COMPILER="$clangxx" -DACTZIP_FUZZ=ON -DACTZIP_CUDA=OFF \

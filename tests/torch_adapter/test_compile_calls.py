@@ -25,6 +25,14 @@ CODECS = ["rotated:2", "rotated:3:mask", "rotated:4:group=128", "affine:4:dither
           "affine:2:stats=f32", "mask", "cast:bf16"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    """A folder without the graphs of earlier runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     torch._dynamo.reset()

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import torch
 from models import MODELS, CNN, gradients, loss_of, make
 
 PRESETS = ["default", "exact", "affine:2"]
+#: What a process needs that loads an extension built with a sanitizer.
+SANITIZER = {"LD_PRELOAD", "ASAN_OPTIONS", "TSAN_OPTIONS"}
 
 
 @pytest.mark.parametrize("model_class", MODELS)
@@ -123,7 +126,7 @@ def test_import_needs_no_gpu_and_no_compiler():
            "y.backward(); assert s.report().sites[0].codec == 'mask'; print(actzip.__version__)"
     found = ":".join(path for path in sys.path if path)
     environment = {"PATH": "", "CUDA_VISIBLE_DEVICES": "", "CC": "/none", "CXX": "/none", "CUDA_HOME": "/none", "HOME": "/",
-                   "PYTHONPATH": found}
+                   "PYTHONPATH": found, **{name: os.environ[name] for name in SANITIZER & os.environ.keys()}}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0 and result.stdout.strip() == actzip.__version__, result.stderr
 
