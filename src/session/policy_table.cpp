@@ -70,8 +70,9 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::bounded_result, Treatment::codec, kFourBitsBounded, "a curve between two limits"},
     PolicyRow{Use::softmax_result, Treatment::codec, kEightBits, "result of an exponential"},
     PolicyRow{Use::log_probabilities, Treatment::codec_if_large, kLogarithm, "logarithms of probabilities"},
-    // bf16 rather than 8 bits: the values may be -inf, and stay so in bf16.
-    PolicyRow{Use::log_sum, Treatment::codec_if_large, kHalf, "a logarithm, which may be -inf"},
+    // The gradient is exp(x - result): an error of x is a factor, the larger the further both are from 0, and factors
+    // of steps that follow each other multiply.
+    PolicyRow{Use::log_sum, Treatment::as_is, {}, "its gradient is the exponential of a difference"},
     // bf16 rather than 8 bits: the error of a divisor must be small relative to itself, not to its neighbours.
     PolicyRow{Use::quotient, Treatment::codec_if_large, kHalf, "its gradient is a quotient"},
     // Dithered: rounding to nearest would always turn a value that is small in its group into 0, and no step averages

@@ -43,6 +43,54 @@ def test_unfused_attention(dropout, transposed, autocast):
     assert first and {site.codec for site in first} == {"rotated:4"}
 
 
+def length_along_exact(model, loss_of, draws=8):
+    """How long the mean of compressed gradients is along the exact one, relative to it. Takes the second step of each
+    session."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def gradient(loss):
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]).double()
+
+    exact = gradient(loss_of(model))
+    mean = torch.zeros_like(exact)
+    for seed in range(draws):
+        session = actzip.Session(model, seed=seed)
+        for step in range(2):
+            with session:
+                loss = loss_of(model)
+            found = gradient(loss)
+        mean += found / draws
+    return float(mean @ exact / (exact @ exact))
+
+
+def chain(x):
+    """The logarithm of a sum over paths, as in a conditional random field."""
+    steps = x.reshape(64, 64, 64)
+    state = steps[:, 0]
+    for i in range(1, 64):
+        state = torch.logsumexp(state[:, :, None] + 5 * steps[:, i, None, :], 1)
+    return state.logsumexp(1).mean()
+
+
+LOSSES = {
+    "differences": lambda x: F.mse_loss(x + 300, torch.randn(512, 512) + 300),
+    "small differences": lambda x: F.smooth_l1_loss(x + 300, torch.randn(512, 512) + 300),
+    "paths": chain,
+}
+
+
+@pytest.mark.parametrize("loss_of", LOSSES.values(), ids=LOSSES.keys())
+def test_losses_that_subtract_keep_their_gradient(loss_of):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 512)), torch.randn(512, 64)
+
+    def loss_with_seed(model):
+        torch.manual_seed(1)
+        return loss_of(model(x))
+
+    assert length_along_exact(model, loss_with_seed, draws=4) == pytest.approx(1, abs=0.03)
+
+
 def test_pointwise_operators_after_the_model_are_a_loss():
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU())
     session = actzip.Session(model)
