@@ -28,6 +28,11 @@ constexpr std::string_view kResult = "result";
 /// error must be small relative to each value, not to the largest of its group.
 constexpr CodecSpec kFine = Cast{.to = DType::bf16};
 
+/// The gradient of a square is linear in its base, that of a higher power is not: it gets 4 bits. From the fifth power
+/// on, not even these would do.
+constexpr float kLeastCurved = 2.0F;
+constexpr float kMostCurved = 4.0F;
+
 /// A pattern with this prefix matches uses.
 constexpr std::string_view kForUses = "use:";
 
@@ -381,12 +386,15 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
   const bool near_loss = facts.after_model && (pointwise || is_product(row.use));
   const bool tiny_rows = is_norm(row.use) && facts.row_elems > 0 && facts.row_elems < kTinyRow;
-  const bool is_fine = near_loss || tiny_rows || (pointwise && facts.meets_itself);
+  const bool is_curved = row.treatment == Treatment::codec_if_whole && facts.exponent > kLeastCurved;
+  const bool is_steep = is_curved && facts.exponent > kMostCurved;
+  const bool is_fine = near_loss || tiny_rows || is_steep || (pointwise && facts.meets_itself);
   const bool is_summed = facts.meets_parameter && facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   CodecSpec spec =
       is_fine ? kFine
-              : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
+              : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows || is_curved),
+                          family_);
   if (!family_) spec = for_rows(spec, rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return {.keep = Keep::encoded, .spec = spec, .reason = near_loss ? "after the model, in a loss" : row.reason};
@@ -401,7 +409,7 @@ bool Policy::recomputes(const PolicyRow& row) const {
                           row.treatment == Treatment::again_or_as_is);
 }
 
-CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
+CodecSpec Policy::widened(const CodecSpec& spec, bool wants_most) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated == nullptr) return spec;
   constexpr int kUsual = 2;
@@ -409,7 +417,7 @@ CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const int asked = bits_.value_or(Bits(kUsual)).value;
   if (asked > kMost) return Affine{.bits = Bits(asked), .rounding = Rounding::nearest};
   const int own = rotated->bits.value;
-  return Rotated{.bits = Bits(short_rows ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
+  return Rotated{.bits = Bits(wants_most ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
 }
 
 }  // namespace actzip

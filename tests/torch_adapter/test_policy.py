@@ -91,6 +91,27 @@ def test_losses_that_subtract_keep_their_gradient(loss_of):
     assert length_along_exact(model, loss_with_seed, draws=4) == pytest.approx(1, abs=0.03)
 
 
+class Power(nn.Module):
+    def __init__(self, exponent):
+        super().__init__()
+        self.exponent = exponent
+
+    def forward(self, x):
+        return (3 * x).pow(self.exponent)
+
+
+@pytest.mark.parametrize(("exponent", "scale"), [(2, 0.1), (3, 0.1), (4, 0.1), (6, 0.001)])
+def test_powers_are_unbiased(exponent, scale):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 512), Power(exponent), nn.Linear(512, 10)), torch.randn(256, 64)
+    model[2].requires_grad_(False)
+
+    def loss_of(model):
+        return F.cross_entropy(scale * model(x), torch.arange(256) % 10)
+
+    assert length_along_exact(model, loss_of, draws=4) == pytest.approx(1, abs=0.02)
+
+
 def test_pointwise_operators_after_the_model_are_a_loss():
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU())
     session = actzip.Session(model)

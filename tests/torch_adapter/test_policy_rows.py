@@ -99,6 +99,8 @@ CASES = [
     (lambda x: x * (x * 2), SQUARE, "mul.self", "rotated:3"),
     (lambda x: x**2, SQUARE, "pow.self", "affine:4:dithered:group=64"),
     (lambda x: x**2, (16, 256), "pow.self", "rotated:2"),
+    (lambda x: x**3, (16, 256), "pow.self", "rotated:4"),
+    (lambda x: x**5, (16, 256), "pow.self", "cast:bf16"),
     (lambda x: x * (x * 2).mean(-1, keepdim=True), (64, 320), "mul.self", "rotated:3:group=128"),
     (lambda x: x**0.5, SQUARE, "pow.self", "as is"),
     (lambda x: x**-1.5, SQUARE, "pow.self", "as is"),

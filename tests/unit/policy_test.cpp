@@ -79,6 +79,15 @@ TEST(Policy, ProductsInALossAreFine) {
   }
 }
 
+TEST(Policy, PowersWhoseGradientIsNotLinearGetMoreBits) {
+  const PolicyRow& row = policy_table()[static_cast<std::size_t>(Use::power_base)];
+  for (const auto& [exponent, spec] : {std::tuple(2.0F, "rotated:2"), std::tuple(3.0F, "rotated:4"),
+                                       std::tuple(4.0F, "rotated:4"), std::tuple(5.0F, "cast:bf16")}) {
+    const OperatorFacts facts{.exponent = exponent, .row_elems = 512};
+    EXPECT_EQ(spec_of(Policy().choose(row, DType::f32, Shape::contiguous({64, 512}), facts)), spec) << exponent;
+  }
+}
+
 TEST(Policy, WhatOthersSaveIsKeptButForPresetsThatTreatAllAlike) {
   EXPECT_EQ(choose(Policy(), "mylib::relu", "self").keep, Keep::as_is);
   EXPECT_EQ(spec_of(choose(Policy("affine:2"), "mylib::relu", "self")), "affine:2");
