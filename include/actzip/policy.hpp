@@ -120,6 +120,7 @@ struct OperatorFacts {
   bool meets_itself = false;     ///< that factor is the same tensor: a square
   bool recomputable = false;     ///< the operator can run again in backward, on what is kept of its arguments
   bool keeps_sums = false;       ///< attention that cannot: its sums of exponentials are kept
+  bool is_probability = false;   ///< a softmax's result, perhaps with some of it dropped
   bool after_model = false;      ///< saved by a loss, behind all parameters
 };
 

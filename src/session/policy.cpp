@@ -176,6 +176,10 @@ bool is_product(Use use) {
          use == Use::vector_operand;
 }
 
+/// Whether a loss may divide by the tensor and by its distance from 1, as it does if it takes logarithms of both. No
+/// code has a small error beside both.
+bool has_poles_in_a_loss(Use use) { return use == Use::softmax_result || use == Use::bounded_result; }
+
 /// The smallest group of `affine` that holds a row.
 GroupSize group_for(std::int64_t row_elems) {
   constexpr std::uint64_t kLeastGroup = 32;
@@ -205,12 +209,15 @@ int group_of(const CodecSpec& spec) {
 }  // namespace
 
 /// Attention that cannot run again divides by the sums of the true exponentials, and subtracts a result that was made
-/// of the true v. Errors then neither cancel nor average out, so few bits would not do.
+/// of the true v. Errors then neither cancel nor average out, so few bits would not do. Probabilities are kept as the
+/// softmax itself keeps them: where one key takes most of a row, the noise of 4 bits drowns all others.
 const PolicyRow& effective_row(const PolicyRow& row, const OperatorFacts& facts) {
+  const auto row_of = [](Use use) -> const PolicyRow& { return policy_table()[static_cast<std::size_t>(use)]; };
   const bool is_of_attention = row.use == Use::attention_query || row.use == Use::attention_key ||
                                row.use == Use::attention_value || row.use == Use::attention_result;
-  const bool is_exchanged = facts.keeps_sums && is_of_attention;
-  return is_exchanged ? policy_table()[static_cast<std::size_t>(Use::attention_operand)] : row;
+  if (facts.keeps_sums && is_of_attention) return row_of(Use::attention_operand);
+  if (facts.is_probability && row.use == Use::batched_operand) return row_of(Use::softmax_result);
+  return row;
 }
 
 Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t width) {
@@ -380,11 +387,13 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
     if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
     return {.keep = Keep::encoded, .spec = *uniform_, .reason = "the preset treats all alike"};
   }
+  if (facts.after_model && has_poles_in_a_loss(row.use)) return as_is("in a loss, which may divide by it");
   const std::int64_t rows = own_rows(row, facts.row_elems);
   const std::int64_t summed = row.treatment == Treatment::codec_by_map ? facts.row_elems : rows;
   const bool short_rows = summed > 0 && summed < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
-  const bool near_loss = facts.after_model && (pointwise || is_product(row.use));
+  const bool is_exponential = row.use == Use::exponential_result;
+  const bool near_loss = facts.after_model && (pointwise || is_product(row.use) || is_exponential);
   const bool tiny_rows = is_norm(row.use) && facts.row_elems > 0 && facts.row_elems < kTinyRow;
   const bool is_curved = row.treatment == Treatment::codec_if_whole && facts.exponent > kLeastCurved;
   const bool is_steep = is_curved && facts.exponent > kMostCurved;

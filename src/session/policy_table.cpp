@@ -12,6 +12,9 @@ constexpr Rotated kThreeBits{.bits = Bits(3)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
+// Unbiased, and 0 stays 0. Rounding to nearest would turn all small probabilities beside a large one into 0, and with
+// them most of the gradient where one key of attention takes most of each row.
+constexpr Affine kProbability{.bits = Bits(8)};
 constexpr Affine kEightBitsDithered{.bits = Bits(8), .rounding = Rounding::dithered};
 // Where a probability is 1, its logarithm is the greatest of its group, which f32 statistics make exact. Below the
 // floor, a logarithm stands for a probability that is 0 for all that a gradient can see; and masked logits, which are
@@ -68,7 +71,7 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::power_exponent, Treatment::as_is, {}, "a power with an exponent for each element"},
     // affine, because most values may lie at the ends of their range, where the code must be exact.
     PolicyRow{Use::bounded_result, Treatment::codec, kFourBitsBounded, "a curve between two limits"},
-    PolicyRow{Use::softmax_result, Treatment::codec, kEightBits, "result of an exponential"},
+    PolicyRow{Use::softmax_result, Treatment::codec, kProbability, "result of an exponential"},
     PolicyRow{Use::log_probabilities, Treatment::codec_if_large, kLogarithm, "logarithms of probabilities"},
     // The gradient is exp(x - result): an error of x is a factor, the larger the further both are from 0, and factors
     // of steps that follow each other multiply.
