@@ -26,7 +26,8 @@ enum class Treatment : std::uint8_t {
   codec,           ///< use the row's codec
   pointwise,       ///< use the row's codec, but bf16 in a loss, behind the model, and for squares: see kFine
   codec_if_large,  ///< use the row's codec from kLargeElems elements on, else keep it as is
-  codec_if_whole,  ///< as pointwise if the operator's exponent is 1, 2, 3, ..., else keep it as is
+  /// As pointwise if the operator's exponent is 1, 2, 3, ..., with more bits from 3 on; else keep it as is.
+  codec_if_whole,
   codec_by_row,    ///< use the row's codec, but 4 bits if the operator sums over fewer than kShortRow elements
   codec_by_map,    ///< the same; samples and channels are maps, which the preset `division` codes as such
   codec_by_width,  ///< use the row's codec, but 2 bits if rows have kWideRow elements or more
@@ -119,6 +120,7 @@ struct OperatorFacts {
   bool meets_itself = false;     ///< that factor is the same tensor: a square
   bool recomputable = false;     ///< the operator can run again in backward, on what is kept of its arguments
   bool keeps_sums = false;       ///< attention that cannot: its sums of exponentials are kept
+  bool is_probability = false;   ///< a softmax's result, perhaps with some of it dropped
   bool after_model = false;      ///< saved by a loss, behind all parameters
 };
 
@@ -194,7 +196,7 @@ class Policy {
   [[nodiscard]] const OwnRow* rule_for(const SiteKey& site) const;
   [[nodiscard]] bool runs_again() const;
   [[nodiscard]] bool recomputes(const PolicyRow& row) const;
-  [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
+  [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool wants_most) const;
 
   std::string preset_;
   std::optional<Bits> bits_;

@@ -46,11 +46,11 @@ enum class Use : std::uint8_t {
   bounded_result,      ///< result of a curve between two limits, such as tanh
   softmax_result,      ///< probabilities
   log_probabilities,   ///< logarithms of probabilities
-  log_sum,             ///< a logarithm of a sum, which may be -inf
+  log_sum,             ///< operand or result of a logarithm of a sum of exponentials
   quotient,            ///< the gradient divides by it
   exponential_result,  ///< result of an exponential, a root, a reciprocal or a norm
   loss_operand,        ///< compared with a target by a loss
-  comparison,          ///< the gradient depends on which element was chosen
+  comparison,          ///< the gradient compares it with another value
   pole,                ///< the gradient has a pole, or the operator's domain ends
   solver,              ///< the gradient solves a linear system with it
   position,            ///< a position in an image

@@ -20,6 +20,9 @@ from .report import Report, bytes_text
 #: The value of ``offload`` that names no folder but pinned memory.
 TO_HOST = "host"
 
+#: The step at whose beginning a session looks back once more: scripted modules are fused after some calls.
+_LOOKS_BACK_AGAIN = 8
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -75,7 +78,7 @@ class BaseSession:
         self.closure = closure
         self._adapts = self._core.adapts()
         self._lacks_samples = use_gradient
-        self._is_measuring = self._has_warned = False
+        self._is_measuring = self._has_warned = self._has_looked_back = False
         self._steps_seen = 0
         self._turns: Counter[str] = Counter()  # how often each site was measured
 
@@ -150,8 +153,8 @@ class BaseSession:
     def _prepare(self) -> None:
         """Runs before a step begins. Leaves nothing to undo if it raises."""
         self._steps_seen += 1
-        if self._steps_seen == 2 and self._looks_back:
-            look_back(self.report(), self.options["rules"], stacklevel=3)
+        if self._looks_back:
+            self._look_back()
         if self._adapts and not self._is_measuring and self._core.wants_measurement():
             if self.closure is not None:
                 self.measure(self.closure)
@@ -159,6 +162,13 @@ class BaseSession:
                 self._warn("adapt='measured' without a closure: set session.closure, or call session.measure()")
         if self._lacks_samples and not self._has_warned:
             self._warn("use_gradient without samples: call session.samples(indices) before each step")
+
+    def _look_back(self) -> None:
+        """Warns once of tensors left uncompressed: after the first step, or later if only then there are some."""
+        if self._steps_seen == 2:
+            self._has_looked_back = look_back(self.report(), self.options["rules"], stacklevel=3)
+        elif self._steps_seen == _LOOKS_BACK_AGAIN and not self._has_looked_back:
+            look_back(self.report(), {}, stacklevel=3)
 
     def _has_begun(self) -> None:
         """Runs after a step has begun. The session may have learned from an observed step then."""

@@ -5,18 +5,26 @@ from __future__ import annotations
 import fnmatch
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from .report import Report, SiteReport, bytes_text
+
+#: The name that reports give to what no operator saves.
+OUTSIDE = "unknown"
 
 #: From this many bytes on, a session warns of operators unknown to actzip.
 WORTH_A_WARNING = 1 << 20
 
 
-def look_back(report: Report, rules: Mapping[str, str], stacklevel: int) -> None:
-    """Warns of what the report of the first step shows. ``stacklevel`` counts from the caller."""
-    for text in (*_left_alone(report), *_idle_rules(report, rules)):
+def look_back(report: Report, rules: Mapping[str, str], stacklevel: int) -> bool:
+    """Warns of what the report of a step shows. Returns whether it named operators that are left uncompressed.
+
+    ``stacklevel`` counts from the caller.
+    """
+    left_alone = tuple(_left_alone(report))
+    for text in (*left_alone, *_idle_rules(report, rules)):
         warnings.warn(f"actzip: {text}", stacklevel=stacklevel + 1)
+    return bool(left_alone)
 
 
 def _left_alone(report: Report) -> Iterator[str]:
@@ -29,11 +37,17 @@ def _left_alone(report: Report) -> Iterator[str]:
         return
     names = ", ".join(f"{name} ({bytes_text(count)})" for name, count in left.most_common(5))
     more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-    compiled = any(name.endswith(".CompiledFunction") for name in left)
-    hint = ("write actzip.compile(model) in place of torch.compile(model) (docs/compile.md)"
-            if compiled else "actzip.register() or a rule compresses them (docs/policy.md)")
     yield (f"{names}{more} of {bytes_text(report.bytes_before)} are kept as they are, because actzip does not know what "
-           f"these operators save for; {hint}")
+           f"these operators save for; {_what_helps(left)}")
+
+
+def _what_helps(operators: Collection[str]) -> str:
+    if any(name.endswith(".CompiledFunction") for name in operators):
+        return "write actzip.compile(model) in place of torch.compile(model) (docs/compile.md)"
+    if OUTSIDE in operators:
+        return (f"{OUTSIDE!r} is what is saved outside of torch's operators, as scripted modules do: use the module that "
+                "was scripted, or a rule")
+    return "actzip.register() or a rule compresses them (docs/policy.md)"
 
 
 def _idle_rules(report: Report, rules: Mapping[str, str]) -> Iterator[str]:

@@ -195,30 +195,37 @@ _sessions = Sessions(Session)
 class Attachment:
     """Runs each forward of a model with gradients in a session, until ``remove()``; made by :func:`attach`.
 
-    Copies of the model share the session. A model that was pickled gets a new session with the same options when it is
-    loaded.
+    Copies of the model share the session, and ``remove()`` ends it for them, too. A model that was pickled gets a new
+    session with the same options when it is loaded.
     """
 
     def __init__(self, model: torch.nn.Module, session: Session) -> None:
-        self.session = session
-        self._calls = threading.local()
+        self._begin(session)
         self._handles = [
             model.register_forward_pre_hook(self._enter, prepend=True),
             model.register_forward_hook(self._leave, always_call=True),
         ]
 
+    def _begin(self, session: Session) -> None:
+        self.session = session
+        self._calls = threading.local()
+        self._running, self._lock = 0, threading.Lock()  # calls on all threads
+        self._is_removed = False
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
     def __deepcopy__(self, _: dict) -> Attachment:
         return self
 
     def __reduce__(self) -> tuple:
-        return Attachment._to_unpickled, (self.session.options,)
+        return Attachment._to_unpickled, (self.session.options, self._is_removed)
 
     @classmethod
-    def _to_unpickled(cls, options: dict[str, Any]) -> Attachment:
+    def _to_unpickled(cls, options: dict[str, Any], is_removed: bool = False) -> Attachment:
         """For a model that is being unpickled: its hooks are in place already, and its first forward tells the session
         which model it is."""
         attachment = cls.__new__(cls)
-        attachment.session, attachment._calls, attachment._handles = Session(**options), threading.local(), []
+        attachment._begin(Session(**options))
+        attachment._is_removed = is_removed
         return attachment
 
     def _are_entered(self) -> list[bool]:
@@ -228,7 +235,9 @@ class Attachment:
 
     def _enter(self, model: torch.nn.Module, *_: object) -> None:
         # Without gradients nothing is saved: this is no step, and the report remains that of training.
-        has_gradients = torch.is_grad_enabled()
+        with self._lock:
+            self._running += 1
+        has_gradients = torch.is_grad_enabled() and not self._is_removed
         self._are_entered().append(has_gradients)
         if has_gradients:
             if self.session._model is None:
@@ -238,14 +247,31 @@ class Attachment:
 
     def _leave(self, *_: object) -> None:
         calls = self._are_entered()
-        if calls and calls.pop():  # empty if a hook that runs before ours has raised
-            self.session.__exit__()
+        if not calls:  # a hook that runs before ours has raised
+            return
+        has_entered = calls.pop()
+        with self._lock:
+            self._running -= 1
+        try:
+            if has_entered:
+                self.session.__exit__()
+        finally:
+            if self._is_removed:
+                self._unhook()
 
     def remove(self) -> None:
-        """Detaches the session from the model. A pending backward still works."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Detaches the session from the model, and from its copies. A pending backward still works, and a forward that
+        is running leaves the session when it ends."""
+        self._is_removed = True
+        self._unhook()
+
+    def _unhook(self) -> None:
+        """Removes the hooks, unless a call is running, which must still leave the session."""
+        with self._lock:
+            if self._running == 0:
+                for handle in self._handles:
+                    handle.remove()
+                self._handles = []
 
     def report(self) -> Report:
         """Returns what the last forward with gradients kept."""
@@ -266,7 +292,21 @@ def attach(model: torch.nn.Module, **options: Any) -> Attachment:
     """
     check_model(model, "attach")
     refuse_compiled(model)
+    if _detach(model):
+        warnings.warn("actzip: attach() was called for this model before; the new attachment takes the place of the "
+                      "earlier one", stacklevel=2)
     if any(parent.__name__ == "LightningModule" for parent in type(model).__mro__):
         warnings.warn("actzip: attach() compresses inside forward(), and Lightning calls training_step() instead: "
                       "attach the network that it calls, as in actzip.attach(module.net)", stacklevel=2)
     return Attachment(model, Session(model, **options))
+
+
+def _detach(model: torch.nn.Module) -> bool:
+    """Removes the hooks of earlier attachments from this model alone, since copies may share them. Returns whether there
+    were any."""
+    found = [(hooks, key) for hooks in (model._forward_pre_hooks, model._forward_hooks) for key, hook in hooks.items()
+             if isinstance(getattr(hook, "__self__", None), Attachment)]
+    for hooks, key in found:
+        del hooks[key]
+        model._forward_hooks_always_called.pop(key, None)
+    return bool(found)

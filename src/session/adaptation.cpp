@@ -121,6 +121,14 @@ void tell(const Holding& holding, const CodecSpec& spec) {
   holding.keeper->asked = want_of(spec, has_plane(spec));
 }
 
+/// Returns `spec` with the rounding of the table's codec. What the table rounds without a bias stays so.
+CodecSpec rounded_like(const CodecSpec& of_table, CodecSpec spec) {
+  const auto* own = std::get_if<Affine>(&of_table);
+  auto* affine = std::get_if<Affine>(&spec);
+  if (own != nullptr && affine != nullptr) affine->rounding = own->rounding;
+  return spec;
+}
+
 /// Returns the bits that the table gets until there is a plan: the budget, rounded up.
 std::optional<Bits> bits_before_a_plan(double budget) {
   if (budget <= kDefaultBits) return std::nullopt;
@@ -186,7 +194,7 @@ std::vector<PlanChoice> choices_for(const Site& keeper, const KeptShape& shape, 
   std::erase_if(choices, [&](const PlanChoice& choice) { return choice.bits < fewest; });
   const auto samples = keeper.summaries.observed();
   for (PlanChoice& choice : choices) {  // samples that share the bits of a choice have less error
-    choice.spec = in_family(choice.spec, limits.family);
+    choice.spec = in_family(rounded_like(shape.row->spec, choice.spec), limits.family);
     choice.bytes = kept_bytes(shape, choice.spec);
     choice.error = samples && std::holds_alternative<Rotated>(choice.spec) ? samples->error_at[choice.bits - 1]
                                                                            : expected_error(choice.spec);

@@ -28,6 +28,11 @@ constexpr std::string_view kResult = "result";
 /// error must be small relative to each value, not to the largest of its group.
 constexpr CodecSpec kFine = Cast{.to = DType::bf16};
 
+/// The gradient of a square is linear in its base, that of a higher power is not: it gets 4 bits. From the fifth power
+/// on, not even these would do.
+constexpr float kLeastCurved = 2.0F;
+constexpr float kMostCurved = 4.0F;
+
 /// A pattern with this prefix matches uses.
 constexpr std::string_view kForUses = "use:";
 
@@ -175,6 +180,10 @@ bool is_product(Use use) {
          use == Use::vector_operand;
 }
 
+/// Whether a loss may divide by the tensor and by its distance from 1, as it does if it takes logarithms of both. No
+/// code has a small error beside both.
+bool has_poles_in_a_loss(Use use) { return use == Use::softmax_result || use == Use::bounded_result; }
+
 /// The smallest group of `affine` that holds a row.
 GroupSize group_for(std::int64_t row_elems) {
   const auto elems = static_cast<std::uint64_t>(std::max<std::int64_t>(row_elems, Affine::kLeastGroup));
@@ -204,12 +213,15 @@ int group_of(const CodecSpec& spec) {
 }  // namespace
 
 /// Attention that cannot run again divides by the sums of the true exponentials, and subtracts a result that was made
-/// of the true v. Errors then neither cancel nor average out, so few bits would not do.
+/// of the true v. Errors then neither cancel nor average out, so few bits would not do. Probabilities are kept as the
+/// softmax itself keeps them: where one key takes most of a row, the noise of 4 bits drowns all others.
 const PolicyRow& effective_row(const PolicyRow& row, const OperatorFacts& facts) {
+  const auto row_of = [](Use use) -> const PolicyRow& { return policy_table()[static_cast<std::size_t>(use)]; };
   const bool is_of_attention = row.use == Use::attention_query || row.use == Use::attention_key ||
                                row.use == Use::attention_value || row.use == Use::attention_result;
-  const bool is_exchanged = facts.keeps_sums && is_of_attention;
-  return is_exchanged ? policy_table()[static_cast<std::size_t>(Use::attention_operand)] : row;
+  if (facts.keeps_sums && is_of_attention) return row_of(Use::attention_operand);
+  if (facts.is_probability && row.use == Use::batched_operand) return row_of(Use::softmax_result);
+  return row;
 }
 
 Segments row_segments(const PolicyRow& row, const CodecSpec& spec, const Shape& shape, std::int64_t width) {
@@ -379,18 +391,23 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
     if (std::holds_alternative<Copy>(*uniform_)) return as_is("the preset keeps everything");
     return encoded(*uniform_, "the preset treats all alike");
   }
+  if (facts.after_model && has_poles_in_a_loss(row.use)) return as_is("in a loss, which may divide by it");
   const std::int64_t rows = own_rows(row, facts.row_elems);
   const std::int64_t summed = row.treatment == Treatment::codec_by_map ? facts.row_elems : rows;
   const bool short_rows = summed > 0 && summed < kShortRow;
   const bool pointwise = row.treatment == Treatment::pointwise || row.treatment == Treatment::codec_if_whole;
-  const bool near_loss = facts.after_model && (pointwise || is_product(row.use));
+  const bool is_exponential = row.use == Use::exponential_result;
+  const bool near_loss = facts.after_model && (pointwise || is_product(row.use) || is_exponential);
   const bool tiny_rows = is_norm(row.use) && facts.row_elems > 0 && facts.row_elems < kTinyRow;
-  const bool is_fine = near_loss || tiny_rows || (pointwise && facts.meets_itself);
+  const bool is_curved = row.treatment == Treatment::codec_if_whole && facts.exponent > kLeastCurved;
+  const bool is_steep = is_curved && facts.exponent > kMostCurved;
+  const bool is_fine = near_loss || tiny_rows || is_steep || (pointwise && facts.meets_itself);
   const bool is_summed = facts.meets_parameter && facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   CodecSpec spec =
       is_fine ? kFine
-              : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
+              : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows || is_curved),
+                          family_);
   if (!family_) spec = for_rows(spec, rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return encoded(spec, near_loss ? "after the model, in a loss" : row.reason);
@@ -405,7 +422,7 @@ bool Policy::recomputes(const PolicyRow& row) const {
                           row.treatment == Treatment::again_or_as_is);
 }
 
-CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
+CodecSpec Policy::widened(const CodecSpec& spec, bool wants_most) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated == nullptr) return spec;
   constexpr int kUsual = 2;
@@ -413,7 +430,7 @@ CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const int asked = bits_.value_or(Bits(kUsual)).value;
   if (asked > kMost) return Affine{.bits = Bits(asked), .rounding = Rounding::nearest};
   const int own = rotated->bits.value;
-  return Rotated{.bits = Bits(short_rows ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
+  return Rotated{.bits = Bits(wants_most ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
 }
 
 }  // namespace actzip

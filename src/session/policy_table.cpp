@@ -12,6 +12,9 @@ constexpr Rotated kThreeBits{.bits = Bits(3)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
 constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
+// Unbiased, and 0 stays 0. Rounding to nearest would turn all small probabilities beside a large one into 0, and with
+// them most of the gradient where one key of attention takes most of each row.
+constexpr Affine kProbability{.bits = Bits(8)};
 constexpr Affine kEightBitsDithered{.bits = Bits(8), .rounding = Rounding::dithered};
 // Where a probability is 1, its logarithm is the greatest of its group, which f32 statistics make exact. Below the
 // floor, a logarithm stands for a probability that is 0 for all that a gradient can see; and masked logits, which are
@@ -68,10 +71,11 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::power_exponent, Treatment::as_is, {}, "a power with an exponent for each element"},
     // affine, because most values may lie at the ends of their range, where the code must be exact.
     PolicyRow{Use::bounded_result, Treatment::codec, kFourBitsBounded, "a curve between two limits"},
-    PolicyRow{Use::softmax_result, Treatment::codec, kEightBits, "result of an exponential"},
+    PolicyRow{Use::softmax_result, Treatment::codec, kProbability, "result of an exponential"},
     PolicyRow{Use::log_probabilities, Treatment::codec_if_large, kLogarithm, "logarithms of probabilities"},
-    // bf16 rather than 8 bits: the values may be -inf, and stay so in bf16.
-    PolicyRow{Use::log_sum, Treatment::codec_if_large, kHalf, "a logarithm, which may be -inf"},
+    // The gradient is exp(x - result): an error of x is a factor, the larger the further both are from 0, and factors
+    // of steps that follow each other multiply.
+    PolicyRow{Use::log_sum, Treatment::as_is, {}, "its gradient is the exponential of a difference"},
     // bf16 rather than 8 bits: the error of a divisor must be small relative to itself, not to its neighbours.
     PolicyRow{Use::quotient, Treatment::codec_if_large, kHalf, "its gradient is a quotient"},
     // Dithered: rounding to nearest would always turn a value that is small in its group into 0, and no step averages

@@ -353,7 +353,7 @@ std::shared_ptr<Blob> State::store_in_place(const SavedTensor& tensor, const Seg
   Outcome& outcome = reserved.outcome;
   if (reserved.choice.cause == Cause::caller) return exact_blob(site, {});
   if (tensor.role != Role::activation) return exact_blob(site, hold(outcome.after, target, reserved));
-  Place place = place_for(site, outcome.after, target);
+  Place place = place_for(site, outcome, target);
   if (place.tier == Tier::nowhere) {
     reserved.over_budget = outcome.after;
     return dropped_blob(site, tensor, outcome.spec);

@@ -254,9 +254,10 @@ class State : public std::enable_shared_from_this<State> {
     Tier tier = Tier::device;
     HeldMemory::Part held = {};
   };
-  Place place_for(const Site& site, std::size_t bytes, const Target& target);
+  Place place_for(const Site& site, const Outcome& outcome, const Target& target);
   [[nodiscard]] bool fits_with_rest(const Site& site, std::size_t bytes);
-  [[nodiscard]] HeldMemory::Part have_room(std::size_t bytes, const Target& target);
+  [[nodiscard]] bool raise_share(std::size_t before);
+  [[nodiscard]] HeldMemory::Part have_room(std::size_t bytes, std::size_t before, const Target& target);
   [[nodiscard]] double behind(const Site& site);
   void note_over_budget(std::size_t bytes);
   std::shared_ptr<Blob> store_in_place(const SavedTensor& tensor, const Segments& segments, const Target& target,

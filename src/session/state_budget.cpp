@@ -109,14 +109,15 @@ std::shared_ptr<Blob> State::exact_blob(const Site& site, HeldMemory::Part held_
 /// Keeps as much on the device as the budget allows: the blobs made last, because backward needs them first. The rest
 /// goes to host memory, and so does everything as long as the budget is unknown. Bytes too small to make much room stay
 /// while they fit.
-State::Place State::place_for(const Site& site, std::size_t bytes, const Target& target) {
+State::Place State::place_for(const Site& site, const Outcome& outcome, const Target& target) {
+  const std::size_t bytes = outcome.after;
   const bool is_on_cpu = target.stream.device().kind == DeviceKind::cpu;
   const bool is_taken = offload_ && offload_->takes(target.stream, target.memory);
   if (offload_ && !is_taken) has_stayed_ = true;
   const bool can_go = is_taken && bytes >= kWorthOffloading;
   if (!budget_) return {can_go ? Tier::host : Tier::device, {}};
   if (can_go && is_on_cpu && !fits_with_rest(site, bytes)) return {Tier::host, {}};
-  if (HeldMemory::Part part = have_room(bytes, target)) {
+  if (HeldMemory::Part part = have_room(bytes, outcome.before, target)) {
     // On another device, the store decides what has to leave; until then the bytes count there, too.
     return {can_go && !is_on_cpu ? Tier::host : Tier::device, std::move(part)};
   }
@@ -129,9 +130,22 @@ bool State::fits_with_rest(const Site& site, std::size_t bytes) {
   return static_cast<double>(bytes) + behind(site) <= static_cast<double>(held->room());
 }
 
+/// A share is of what the step would hold without compression, which may be more than in any step before. Returns
+/// whether the limit has risen. `before` is what would be held of the next tensor.
+bool State::raise_share(std::size_t before) {
+  const auto* share = std::get_if<HeldShare>(&*budget_);
+  if (share == nullptr || held->limit() == HeldMemory::kNoLimit) return false;
+  const std::lock_guard lock(mutex_);
+  const auto limit = static_cast<std::size_t>(share->value * (bytes_of(order_).before + static_cast<double>(before)));
+  if (limit <= held->limit()) return false;
+  held->set_limit(limit);
+  return true;
+}
+
 /// Returns an empty part if there is no room, even after bytes that can leave the device have left.
-HeldMemory::Part State::have_room(std::size_t bytes, const Target& target) {
+HeldMemory::Part State::have_room(std::size_t bytes, std::size_t before, const Target& target) {
   HeldMemory::Part part = held->try_hold(bytes);
+  if (!part && raise_share(before)) part = held->try_hold(bytes);
   const bool can_wait = !part && offload_ && offload_->takes(target.stream, target.memory);
   return can_wait ? offload_->make_room(bytes) : std::move(part);
 }
@@ -177,7 +191,9 @@ void State::settle_budget() {
   if (!budget_ || trial_ || order_.empty()) return;
   const StepBytes sum = bytes_of(order_);
   if (const auto* share = std::get_if<HeldShare>(&*budget_)) {
-    held->set_limit(static_cast<std::size_t>(share->value * sum.before));
+    // Of the largest step so far: an epoch may end with a small batch.
+    const std::size_t before = held->limit() != HeldMemory::kNoLimit ? held->limit() : 0;
+    held->set_limit(std::max(before, static_cast<std::size_t>(share->value * sum.before)));
   }
   // With checkpoints not all of a step is held at once; with accumulated gradients, more than one step is.
   const bool is_usual = plans_bytes() && !is_over_budget_ && !has_beside_ && sum.after > 0.0;
@@ -274,7 +290,7 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
 /// Counts bytes that can neither be encoded nor moved. If there is no room and they are kept, backward fails.
 HeldMemory::Part State::hold(std::size_t bytes, const Target& target, Reserved& reserved) {
   if (!budget_) return {};
-  HeldMemory::Part part = have_room(bytes, target);
+  HeldMemory::Part part = have_room(bytes, reserved.outcome.before, target);
   if (!part) reserved.over_budget = bytes;
   return part;
 }

@@ -11,7 +11,7 @@ REASONS = (
     "no codec takes f64", "of a type that no codec takes", "small, and its gradient is sensitive",
     "masks of attention are kept exactly", "statistics of attention are kept exactly", "statistics and weights of a norm are kept exactly",
     "states and workspace of a recurrent layer are kept exactly", "its gradient compares values", "as a later saver of the same memory asks",
-    "its caller held it until backward", "its layer runs again in backward")
+    "its caller held it until backward", "its layer runs again in backward", "in a loss, which may divide by it")
 
 
 def step(model, loss, session=None):

@@ -18,11 +18,11 @@ class Scores(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.q, self.k = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.q, self.k, self.out = (nn.Linear(64, 64) for _ in range(3))
 
     def forward(self, x):
         q, k = (layer(x).unflatten(-1, (4, 16)).transpose(1, 2) for layer in (self.q, self.k))
-        return (q @ k.transpose(-1, -2)).softmax(-1) @ k
+        return self.out(((q @ k.transpose(-1, -2)).softmax(-1) @ k).transpose(1, 2).flatten(-2))
 
 
 class Joined(nn.Module):

@@ -199,6 +199,8 @@ def test_leaving_what_was_not_entered():
     with pytest.raises(RuntimeError, match="not entered on this thread"):
         _C.stop_listening(session)
     session.__enter__()
+    with pytest.raises(RuntimeError, match="not entered on this thread"):
+        other.__exit__(None, None, None)
     other.__enter__()
     with pytest.raises(RuntimeError, match="entered later"):
         session.__exit__(None, None, None)

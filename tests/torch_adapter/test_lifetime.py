@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from models import CNN, MLP, Llama, cosine, gradients, loss_of, make
+from actzip import _C
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -276,6 +277,46 @@ def test_attach_and_remove():
     steps = handle.report().steps
     gradients(model, batch)
     assert handle.report().steps == steps
+
+
+def test_a_second_attachment_takes_the_place_of_the_first():
+    model, batch = make(CNN)
+    first = actzip.attach(model)
+    copied = copy.deepcopy(model)
+    with pytest.warns(UserWarning, match="takes the place of the earlier one"):
+        second = actzip.attach(model, bits=4)
+    gradients(model, batch)
+    assert second.report().sites and not first.report().sites
+    gradients(copied, batch)
+    assert first.report().sites
+    first.remove()  # does nothing to the second
+    gradients(model, batch)
+    assert second.report().steps == 2
+    second.remove()
+    assert not model._forward_hooks and not model._forward_pre_hooks and not model._forward_hooks_always_called
+
+
+def test_removing_an_attachment_ends_it_for_copies():
+    model, batch = make(CNN)
+    handle = actzip.attach(model)
+    copied = copy.deepcopy(model)
+    handle.remove()
+    for other in (copied, pickle.loads(pickle.dumps(copied))):
+        gradients(other, batch)
+        assert not [hook.__self__ for hook in other._forward_hooks.values() if hook.__self__.report().sites]
+
+
+def test_an_attachment_that_is_removed_while_its_model_runs():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU())
+    handle = actzip.attach(model)
+    model[0].register_forward_hook(lambda *_: handle.remove())
+    x = torch.randn(64, 64, requires_grad=True)
+    model(x).sum().backward()
+    assert _C.open_scopes() == 0
+    assert not model._forward_hooks and not model._forward_pre_hooks
+    assert len(handle.report().sites) > 1, "the forward that ran stayed in the scope"
+    model(x)
+    assert handle.report().steps == 1
 
 
 @pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])

@@ -165,6 +165,20 @@ def test_what_is_left_alone_is_said_once():
     assert "sin (4.0 MiB)" in messages[0] and "erf (4.0 MiB)" in messages[0]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_what_a_scripted_module_saves_is_said_though_it_is_fused_later():
+    model = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU()))
+    session, x = actzip.Session(model), torch.randn(1024, 256)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(12):
+            with session:
+                loss = model(x).sum()
+            loss.backward()
+    messages = [str(warning.message) for warning in caught if "actzip" in str(warning.message)]
+    assert len(messages) == 1 and "'unknown' is what is saved outside of torch's operators, as scripted" in messages[0]
+
+
 @pytest.mark.parametrize("apply", [lambda x: torch.sin(x[:16]).sum() + F.gelu(x * 2).sum(), F.gelu])
 def test_little_is_not_worth_a_word(apply):
     with warnings.catch_warnings():

@@ -137,6 +137,29 @@ TEST_F(BudgetTest, a_share_is_of_what_would_be_held_without) {
   EXPECT_GT(report.budget->most_held, *report.budget->bytes / 2);
 }
 
+TEST_F(BudgetTest, a_share_is_of_the_largest_step_so_far) {
+  restart({.budget = "0.1"});
+  steps(4);
+  const std::size_t limit = *session->report().budget->bytes;
+  step(kBudgetElems / 4);  // an epoch ends with a small batch
+  backward();
+  step();
+  backward();
+  EXPECT_EQ(*session->report().budget->bytes, limit);
+  EXPECT_LE(most_held(), limit);
+}
+
+TEST_F(BudgetTest, a_share_grows_with_the_step) {
+  restart({.budget = "0.1"});
+  steps(4);
+  for (const int times : {2, 16}) {
+    step(times * kBudgetElems);
+    backward();
+    EXPECT_LE(most_held(), *session->report().budget->bytes);
+    EXPECT_LE(*session->report().budget->bytes, (times * 3 * kPlainBytes + 400) / 10);
+  }
+}
+
 TEST_F(BudgetTest, a_step_that_grows_gets_fewer_bits_and_stays_within) {
   const std::size_t budget = 3 * rotated_bytes(4) + 1000;
   restart({.budget = std::to_string(budget)});

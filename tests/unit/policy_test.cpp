@@ -70,13 +70,45 @@ TEST(Policy, ShortRowsHaveAGroupEach) {
   }
 }
 
-TEST(Policy, ProductsInALossAreFine) {
-  for (const Use use : {Use::linear_input, Use::batched_operand, Use::factor}) {
+TEST(Policy, ProductsAndExponentialsInALossAreFine) {
+  for (const Use use : {Use::linear_input, Use::batched_operand, Use::factor, Use::exponential_result}) {
     const PolicyRow& row = policy_table()[static_cast<std::size_t>(use)];
-    const Shape shape = Shape::contiguous({64, 512});
+    const Shape shape = Shape::contiguous({512, 512});
     EXPECT_EQ(to_string(Policy().choose(row, DType::f32, shape, {.after_model = true}).spec), "cast:bf16");
     EXPECT_NE(to_string(Policy().choose(row, DType::f32, shape, {}).spec), "cast:bf16");
   }
+}
+
+TEST(Policy, ProbabilitiesInALossAreKept) {
+  for (const Use use : {Use::softmax_result, Use::bounded_result}) {
+    const PolicyRow& row = policy_table()[static_cast<std::size_t>(use)];
+    const Shape shape = Shape::contiguous({64, 512});
+    EXPECT_EQ(Policy().choose(row, DType::f32, shape, {.after_model = true}).keep, Keep::as_is);
+    EXPECT_EQ(spec_of(Policy("affine:2").choose(row, DType::f32, shape, {.after_model = true})), "affine:2");
+    EXPECT_EQ(Policy().choose(row, DType::f32, shape, {}).keep, Keep::encoded);
+  }
+}
+
+TEST(Policy, PowersWhoseGradientIsNotLinearGetMoreBits) {
+  const PolicyRow& row = policy_table()[static_cast<std::size_t>(Use::power_base)];
+  for (const auto& [exponent, spec] : {std::tuple(2.0F, "rotated:2"), std::tuple(3.0F, "rotated:4"),
+                                       std::tuple(4.0F, "rotated:4"), std::tuple(5.0F, "cast:bf16")}) {
+    const OperatorFacts facts{.exponent = exponent, .row_elems = 512};
+    EXPECT_EQ(spec_of(Policy().choose(row, DType::f32, Shape::contiguous({64, 512}), facts)), spec) << exponent;
+  }
+}
+
+TEST(Policy, ProbabilitiesAreKeptAsTheSoftmaxKeepsThem) {
+  const OperatorFacts facts{.is_probability = true};
+  const auto kept = [&](const Policy& policy, const OperatorFacts& of_call) {
+    return spec_of(choose(policy, "bmm", "self", DType::f32, kSome, of_call));
+  };
+  EXPECT_EQ(kept(Policy(), {}), "rotated:4");
+  EXPECT_EQ(kept(Policy(), facts), "affine:8") << "rounded without a bias";
+  EXPECT_EQ(spec_of(choose(Policy(), "softmax", "result")), "affine:8");
+  EXPECT_EQ(kept(Policy("exact"), facts), "-");
+  const std::vector<Rule> rules{{"bmm.*", "rotated:2"}};
+  EXPECT_EQ(kept(Policy("default", std::nullopt, rules), facts), "rotated:2");
 }
 
 TEST(Policy, WhatOthersSaveIsKeptButForPresetsThatTreatAllAlike) {

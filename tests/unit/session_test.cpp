@@ -198,7 +198,7 @@ TEST_F(SessionTest, ALessFaithfulBlobDoesNotServe) {
   const Kept fine = keep("softmax", "result", x.saved());
   EXPECT_NE(fine.blob, coarse.blob);
   EXPECT_EQ(keep("gelu", "self", x.saved()).how, Keep::encoded);
-  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:3", "affine:8:nearest", "shared"}));
+  EXPECT_EQ(codecs(), (std::vector<std::string>{"rotated:3", "affine:8", "shared"}));
 }
 
 TEST_F(SessionTest, CastsOfOneSourceAreOne) {
@@ -242,8 +242,7 @@ TEST_F(SessionTest, ReluLearnsAndStaysExact) {
 
 TEST_F(SessionTest, TheFirstSaverLearnsWhatTheOthersAskFor) {
   const FakeTensor x;
-  const std::vector<std::vector<std::string>> expected = {{"rotated:3", "affine:8:nearest"},
-                                                          {"affine:8:nearest", "shared"}};
+  const std::vector<std::vector<std::string>> expected = {{"rotated:3", "affine:8"}, {"affine:8", "shared"}};
   for (const auto& step : expected) {
     session->begin_step();
     const Kept coarse = keep("addmm", "mat1", x.saved());
@@ -261,8 +260,8 @@ TEST_F(SessionTest, AReluLearnsNothingThatHasNoMask) {
     const Kept mask = keep("relu", "result", x.saved());
     const Kept layer = keep("convolution", "input", x.saved());
     const Kept product = keep("softmax", "result", x.saved());
-    EXPECT_EQ(codecs(), step == 0 ? (std::vector<std::string>{"mask", "rotated:2:mask", "affine:8:nearest"})
-                                  : (std::vector<std::string>{"rotated:2:mask", "shared", "affine:8:nearest"}));
+    EXPECT_EQ(codecs(), step == 0 ? (std::vector<std::string>{"mask", "rotated:2:mask", "affine:8"})
+                                  : (std::vector<std::string>{"rotated:2:mask", "shared", "affine:8"}));
   }
 }
 

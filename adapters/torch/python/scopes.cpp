@@ -127,9 +127,11 @@ void leave(py::handle session, Hooks hooks) {
     return hooks == Hooks::pushed ? scope->has_hooks() : scope->is_of(session) && !scope->has_hooks();
   });
   if (found == scopes.rend() || !(*found)->is_of(session)) {
-    throw Error(ErrorCode::invalid_scope,
-                found == scopes.rend() ? "this session is not entered on this thread"
-                                       : "another session was entered later on this thread: leave that one first");
+    const auto is_own = [&](const auto& scope) { return scope->is_of(session) && scope->has_hooks(); };
+    const bool is_below = found != scopes.rend() && std::any_of(scopes.begin(), scopes.end(), is_own);
+    throw Error(ErrorCode::invalid_scope, is_below
+                                              ? "another session was entered later on this thread: leave that one first"
+                                              : "this session is not entered on this thread");
   }
   const std::unique_ptr<OpenScope> scope = std::move(*found);
   scopes.erase(std::prev(found.base()));

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "actzip/error.hpp"
+#include "base/convert.hpp"
 #include "observe/gradient_guard.hpp"
 #include "observe/memory_log.hpp"
 #include "operators/parameters.hpp"
@@ -180,11 +181,25 @@ bool is_dropout_product(const Frame& frame, const Frame* parent) {
          frame.info->use_of("other") == Use::factor;
 }
 
-bool is_beside_softmax(const Frame& frame, SlotCode slot) {
+/// Whether `slot` is one of the two factors of a batched product.
+bool is_batched_factor(const Frame& frame, SlotCode slot) {
   const int first = frame.info->row != nullptr ? frame.info->row->first_factor : -1;
-  if (first < 0 || first + 1 >= frame.count || slot.value < first || slot.value > first + 1) return false;
+  return first >= 0 && first + 1 < frame.count && slot.value >= first && slot.value <= first + 1;
+}
+
+bool is_beside_softmax(const Frame& frame, SlotCode slot) {
+  if (!is_batched_factor(frame, slot)) return false;
+  const int first = frame.info->row->first_factor;
   const at::Tensor partner = tensor_at(frame, slot.value == first ? first + 1 : first);
   return partner.defined() && is_softmax_result(partner);
+}
+
+/// Notes that a factor of a batched product is a softmax's result. Its rows are those of the softmax unless it was
+/// transposed; then they do not follow each other in memory, and nobody asks for them.
+void note_probability(const at::Tensor& tensor, const Frame& frame, SlotCode slot, OperatorFacts& facts) {
+  facts.is_probability = is_batched_factor(frame, slot) && is_softmax_result(tensor);
+  const bool is_sized = has_plain_sizes(*tensor.unsafeGetTensorImpl()) && tensor.dim() > 0;
+  if (facts.is_probability && is_sized) facts.row_elems = tensor.size(-1);
 }
 
 /// Whether `tensor` is a result of the operator that runs now: its node was the last to get a number.
@@ -304,7 +319,9 @@ Saver current_saver(const at::Tensor& tensor, const ParameterRegistry& parameter
   }
   const SlotCode slot = slot_of(tensor, frame);
   const OperatorInfo* info = is_beside_softmax(frame, slot) ? &prefixed(kSoftmax, *frame.info) : frame.info;
-  return {info, slot, frame.parameter, facts_of(*info, slot, frame, parent), &frame, is_first};
+  OperatorFacts facts = facts_of(*info, slot, frame, parent);
+  note_probability(tensor, frame, slot, facts);
+  return {info, slot, frame.parameter, facts, &frame, is_first};
 }
 
 void note_tried(const TriedSave& save, const std::shared_ptr<NoiseStream>& stream) {

@@ -204,9 +204,12 @@ constinit const std::array kRows = {
     OperatorRow{
         .names = "div div_", .slots = {{{"*", Use::quotient}}}, .nodes = "DivBackward0", .passes_on = PassesOn::scaled},
     OperatorRow{.names = "sqrt sqrt_ log log_ log2 log10", .slots = {{{"*", Use::quotient}}}},
-    OperatorRow{.names = "mse_loss smooth_l1_loss huber_loss l1_loss soft_margin_loss multi_margin_loss "
-                         "multilabel_margin_loss* binary_cross_entropy_with_logits kl_div",
+    OperatorRow{.names = "soft_margin_loss binary_cross_entropy_with_logits kl_div",
                 .slots = {{{"*", Use::loss_operand}}}},
+    // A difference of two operands is small beside them where the network is nearly right, or where both are far from
+    // 0.
+    OperatorRow{.names = "mse_loss smooth_l1_loss huber_loss l1_loss multi_margin_loss multilabel_margin_loss*",
+                .slots = {{{"*", Use::comparison}}}},
     OperatorRow{.names = "norm",
                 .slots = {{{"*", Use::exponential_result}}},
                 .nodes = "NormBackward0 NormBackward1",
