@@ -59,7 +59,7 @@ struct Plan {
   double average_bits = 0.0;
 };
 
-/// Returns the usual choices for `elems` elements: every width of rotated, affine with its most bits (nearest), and the
+/// Returns the usual choices for `elems` elements: every width of rotated, affine with its most bits (dithered), and the
 /// unchanged bytes, with sizes of encoded_bytes() and errors of expected_error(). With a mask plane: rotated with a
 /// plane, and the unchanged bytes. Throws Error as encoded_bytes() does.
 std::vector<PlanChoice> plan_choices(DType dtype, std::int64_t elems, bool mask_plane = false);

@@ -166,7 +166,7 @@ class Policy {
   /// - The text of a codec ("affine:2"), which replaces all codecs of the table, masks included.
   ///
   /// `bits` replaces the 2 of the default rows and of "division"; rows of 3 bits keep one more than that, up to 4.
-  /// Allowed are 1 to 4 (rotated), or 8 for all (affine, nearest). The first rule that matches a site applies. `family`
+  /// Allowed are 1 to 4 (rotated), or 8 for all (affine, dithered). The first rule that matches a site applies. `family`
   /// is for the default rows. Throws Error(invalid_spec), which names what is allowed.
   explicit Policy(std::string_view preset = "default", std::optional<Bits> bits = std::nullopt,
                   std::span<const Rule> rules = {}, CodecFamily family = std::nullopt);
@@ -196,7 +196,7 @@ class Policy {
   [[nodiscard]] const OwnRow* rule_for(const SiteKey& site) const;
   [[nodiscard]] bool runs_again() const;
   [[nodiscard]] bool recomputes(const PolicyRow& row) const;
-  [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool wants_most) const;
+  [[nodiscard]] CodecSpec widened(const CodecSpec& spec, bool short_rows) const;
 
   std::string preset_;
   std::optional<Bits> bits_;

@@ -43,7 +43,7 @@ Traits traits(const CodecSpec& spec);
 /// table of errors by bits. 0 for exact codecs.
 double expected_error(const CodecSpec& spec);
 
-/// Returns the codec that a bare number of bits stands for: `rotated` as far as it goes, or `affine` rounded to nearest
+/// Returns the codec that a bare number of bits stands for: `rotated` as far as it goes, or dithered `affine`
 /// for the most bits that it has. Returns nothing for any other number.
 std::optional<CodecSpec> spec_of_bits(double bits);
 

@@ -62,7 +62,7 @@ struct SessionOptions {
   bool use_gradient = false;
   std::int64_t num_samples = 0;
   /// Text of a codec, rotated or affine: its name, groups, rounding and statistics replace those of the usual codecs;
-  /// policy and plan choose the bits. "": the usual codecs, rotated and affine:8:nearest.
+  /// policy and plan choose the bits. "": the usual codecs, rotated and affine:8:dithered.
   std::string codec = {};
   int max_bits = 0;  ///< the most bits that a plan gives a site; 0: no limit, and a site may stay as is
   /// Whether an adapter that can compare gradients checks what compression does to them: see Session::wants_look(). If

@@ -214,7 +214,7 @@ double expected_error(const CodecSpec& spec) {
 }
 
 std::optional<CodecSpec> spec_of_bits(double bits) {
-  if (bits == Affine::kMostBits) return Affine{.bits = Bits(Affine::kMostBits), .rounding = Rounding::nearest};
+  if (bits == Affine::kMostBits) return Affine{.bits = Bits(Affine::kMostBits), .rounding = Rounding::dithered};
   if (bits < 1.0 || bits > Rotated::kMostBits || std::trunc(bits) != bits) return std::nullopt;
   return Rotated{.bits = Bits(static_cast<int>(bits))};
 }

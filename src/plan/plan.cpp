@@ -140,7 +140,7 @@ std::vector<PlanChoice> plan_choices(DType dtype, std::int64_t elems, bool mask_
   std::vector<CodecSpec> specs;
   for (int bits = 1; bits <= Rotated::kMostBits; ++bits)
     specs.emplace_back(Rotated{.bits = Bits(bits), .mask_plane = mask_plane});
-  if (!mask_plane) specs.emplace_back(Affine{.bits = Bits(Affine::kMostBits), .rounding = Rounding::nearest});
+  if (!mask_plane) specs.push_back(*spec_of_bits(Affine::kMostBits));
   specs.emplace_back(Copy{});
 
   std::vector<PlanChoice> choices;

@@ -113,7 +113,7 @@ constexpr std::string_view kGact = "gact:";
 /// Adds rules for functions whose gradient is not known: GACT encodes whatever is saved, by whatever function.
 void add_unknown(std::vector<Rule>& rules, double bits) {
   for (const char* uses : {"use:unknown", "use:foreign", "use:checkpoint_input"}) {
-    rules.push_back({uses, bits > 4.0 ? "affine:8:nearest" : "rotated:4"});
+    rules.push_back({uses, codec_for(bits > Rotated::kMostBits ? Affine::kMostBits : Rotated::kMostBits)});
   }
 }
 

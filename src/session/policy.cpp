@@ -28,9 +28,9 @@ constexpr std::string_view kResult = "result";
 /// error must be small relative to each value, not to the largest of its group.
 constexpr CodecSpec kFine = Cast{.to = DType::bf16};
 
-/// The gradient of a square is linear in its base, that of a higher power is not: it gets 4 bits. From the fifth power
-/// on, not even these would do.
-constexpr float kLeastCurved = 2.0F;
+/// The gradient of a square is linear in its base. Up to the fourth power, its slope is one like others; from the fifth
+/// on, 4 bits would not do.
+constexpr float kSquare = 2.0F;
 constexpr float kMostCurved = 4.0F;
 
 /// A pattern with this prefix matches uses.
@@ -173,6 +173,8 @@ std::int64_t own_rows(const PolicyRow& row, std::int64_t row_elems) {
   return has_rows && row_elems >= kTinyRow ? row_elems : 0;
 }
 
+bool is_whole(float exponent) { return exponent >= 1.0F && std::trunc(exponent) == exponent; }
+
 bool is_norm(Use use) { return use == Use::batch_norm_input || use == Use::row_norm_input; }
 
 bool is_product(Use use) {
@@ -221,6 +223,8 @@ const PolicyRow& effective_row(const PolicyRow& row, const OperatorFacts& facts)
                                row.use == Use::attention_value || row.use == Use::attention_result;
   if (facts.keeps_sums && is_of_attention) return row_of(Use::attention_operand);
   if (facts.is_probability && row.use == Use::batched_operand) return row_of(Use::softmax_result);
+  const bool is_curved = facts.exponent > kSquare && facts.exponent <= kMostCurved && is_whole(facts.exponent);
+  if (is_curved && row.use == Use::power_base) return row_of(Use::slope_input);
   return row;
 }
 
@@ -369,9 +373,7 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
       if (elems < kLargeElems) return as_is("small, and its gradient is sensitive");
       break;
     case Treatment::codec_if_whole:
-      if (facts.exponent < 1 || std::trunc(facts.exponent) != facts.exponent) {
-        return as_is("its gradient is a root or a quotient");
-      }
+      if (!is_whole(facts.exponent)) return as_is("its gradient is a root or a quotient");
       break;
     case Treatment::for_again:
       if (facts.recomputable && runs_again()) return as_is("its layer runs again in backward, on just that");
@@ -399,15 +401,13 @@ Choice Policy::choose_by_table(const PolicyRow& row, DType dtype, std::int64_t e
   const bool is_exponential = row.use == Use::exponential_result;
   const bool near_loss = facts.after_model && (pointwise || is_product(row.use) || is_exponential);
   const bool tiny_rows = is_norm(row.use) && facts.row_elems > 0 && facts.row_elems < kTinyRow;
-  const bool is_curved = row.treatment == Treatment::codec_if_whole && facts.exponent > kLeastCurved;
-  const bool is_steep = is_curved && facts.exponent > kMostCurved;
+  const bool is_steep = row.use == Use::power_base && facts.exponent > kMostCurved;
   const bool is_fine = near_loss || tiny_rows || is_steep || (pointwise && facts.meets_itself);
   const bool is_summed = facts.meets_parameter && facts.meets_elems > 0 && elems >= kBroadcast * facts.meets_elems;
   const bool is_wide = row.treatment == Treatment::codec_by_width && facts.row_elems >= kWideRow;
   CodecSpec spec =
       is_fine ? kFine
-              : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows || is_curved),
-                          family_);
+              : in_family(widened(is_summed || is_wide ? Rotated{.bits = Bits(2)} : row.spec, short_rows), family_);
   if (!family_) spec = for_rows(spec, rows);
   if (code_bits(spec, dtype) >= static_cast<int>(8 * dtype_bytes(dtype))) return as_is("its own type is as small");
   return encoded(spec, near_loss ? "after the model, in a loss" : row.reason);
@@ -422,15 +422,15 @@ bool Policy::recomputes(const PolicyRow& row) const {
                           row.treatment == Treatment::again_or_as_is);
 }
 
-CodecSpec Policy::widened(const CodecSpec& spec, bool wants_most) const {
+CodecSpec Policy::widened(const CodecSpec& spec, bool short_rows) const {
   const auto* rotated = std::get_if<Rotated>(&spec);
   if (rotated == nullptr) return spec;
   constexpr int kUsual = 2;
   constexpr int kMost = 4;
   const int asked = bits_.value_or(Bits(kUsual)).value;
-  if (asked > kMost) return Affine{.bits = Bits(asked), .rounding = Rounding::nearest};
+  if (asked > kMost) return *spec_of_bits(asked);
   const int own = rotated->bits.value;
-  return Rotated{.bits = Bits(wants_most ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
+  return Rotated{.bits = Bits(short_rows ? kMost : std::clamp(own + asked - kUsual, own == kMost ? kMost : 1, kMost))};
 }
 
 }  // namespace actzip

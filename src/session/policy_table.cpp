@@ -11,7 +11,6 @@ constexpr Rotated kTwoBits{.bits = Bits(2)};
 constexpr Rotated kThreeBits{.bits = Bits(3)};
 constexpr Rotated kFourBits{.bits = Bits(4)};
 constexpr Affine kFourBitsBounded{.bits = Bits(4)};
-constexpr Affine kEightBits{.bits = Bits(8), .rounding = Rounding::nearest};
 // Unbiased, and 0 stays 0. Rounding to nearest would turn all small probabilities beside a large one into 0, and with
 // them most of the gradient where one key of attention takes most of each row.
 constexpr Affine kProbability{.bits = Bits(8)};
@@ -38,7 +37,7 @@ constinit const std::array<PolicyRow, kUses> kRows = {
     PolicyRow{Use::attention_key, Treatment::codec, kFourBits, "passes through an exponential in backward"},
     // Backward divides the exponentials of these logits by the sum of the true ones. With 4 bits, errors of logits
     // become factors.
-    PolicyRow{Use::attention_operand, Treatment::codec, kEightBits, "of attention that cannot run again"},
+    PolicyRow{Use::attention_operand, Treatment::codec, kEightBitsDithered, "of attention that cannot run again"},
     // It enters linearly, but the gradients of query and key are differences between its rows, which are small.
     PolicyRow{Use::attention_value, Treatment::codec, kThreeBits, "v of attention: enters linearly"},
     // Backward subtracts the product of gradient and result from the product of gradient and every value. If the result

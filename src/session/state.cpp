@@ -151,7 +151,10 @@ SiteChoice State::choose(const Site& site, const SavedTensor& tensor) {
   if (!choice.can_plan) return choice;
   choice.table_error = expected_error(choice.spec);
   const std::lock_guard lock(mutex_);
-  if (site.planned) {
+  // A plan of average bits does not know of the bits that the guard has given.
+  const bool is_raised =
+      site.raised && site.planned && !plans_bytes() && expected_error(choice.spec) < expected_error(site.planned->spec);
+  if (site.planned && !is_raised) {
     choice.how = site.planned->how;
     choice.spec = site.planned->spec;
     choice.reason = "as planned";

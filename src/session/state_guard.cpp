@@ -22,6 +22,8 @@ constexpr double kMostNoise = 0.9;
 constexpr double kMostOfSums = 0.3;
 /// With few bits there is more noise even where nothing cancels: as much as the codec's error.
 constexpr double kMostOfError = 3.0;
+/// The same for codecs that always round a value alike. Their errors do not average out over steps.
+constexpr double kMostBias = 0.1;
 /// Above this, the gradient of a weight is zero but for rounding, and so says nothing.
 constexpr double kNoGradient = 1e4;
 /// More bits are to bring the noise down to this part, but products get 4 at most: near the end of training gradients
@@ -42,8 +44,8 @@ std::int64_t round_at(std::int64_t step) {
 }
 
 double most_noise(const Site& site, const CodecSpec& held) {
-  const bool is_product = enters_linearly(site.use) && site.look != Look::none;
-  return is_product ? std::max(kMostOfSums, kMostOfError * expected_error(held)) : kMostNoise;
+  if (!traits(held).unbiased) return kMostBias;
+  return enters_linearly(site.use) ? std::max(kMostOfSums, kMostOfError * expected_error(held)) : kMostNoise;
 }
 
 }  // namespace
@@ -74,12 +76,13 @@ Remedy State::note_look(SiteId id, double noise) {
   Remedy remedy = Remedy::none;
   if (!(noise <= most_noise(site, keeper.last.spec))) {
     if (plans_bytes() && ask_for_more_bits(site)) return Remedy::more_bits;
-    remedy = is_first || !std::isfinite(noise) ? Remedy::exact : raise(site, noise);
+    const bool is_lost = !std::isfinite(noise) || (is_first && !enters_linearly(site.use));
+    remedy = is_lost ? Remedy::exact : raise(site, noise);
   }
   if (remedy == Remedy::exact) {
     site.look = Look::spoilt;
     site.raised.reset();
-  } else if (is_first) {
+  } else if (site.look == Look::none) {
     site.look = Look::fine;
   }
   site.look_step = step_.load();

@@ -54,7 +54,7 @@ config.use_gradient = False
     model = names["model"]
     loss = F.cross_entropy(model(paddle.randn([4, 3, 32, 32])), paddle.zeros([4], "int64"))
     codecs = {s.codec for s in actnn.session_of(model).report().sites if s.op == "conv2d" and s.kind == "encoded"}
-    assert codecs <= {"affine:8:nearest", "affine:8:nearest:stats=f32"} and codecs
+    assert codecs <= {"affine:8:dithered", "affine:8:dithered:stats=f32"} and codecs
     loss.backward()
 
 
@@ -82,7 +82,7 @@ def test_layers_by_hand_and_in_lower_case():
     loss = F.cross_entropy(model(paddle.randn([16, 3, 16, 16])), paddle.randint(0, 10, [16]))
     assert numpy.isfinite(gradients(model, loss)).all()
     sites = model[5]._binding().session.report().sites
-    assert [s.codec for s in sites if s.slot == "x"] == ["affine:8:nearest"]
+    assert [s.codec for s in sites if s.slot == "x"] == ["affine:8:dithered"]
     with pytest.raises(TypeError, match="group"):
         actnn.QConv2d(3, 8, 3, group=-1)
 

@@ -20,7 +20,7 @@ def test_compress_activation():
 
 
 def test_activation_compression_bits():
-    assert codecs(kept(converted(activation_compression_bits=[8])))["bn1: batch_norm.input"] == "affine:8:nearest"
+    assert codecs(kept(converted(activation_compression_bits=[8])))["bn1: batch_norm.input"] == "affine:8:dithered"
     assert codecs(kept(converted(activation_compression_bits=[2])))["bn1: batch_norm.input"] == "rotated:2"
 
 
@@ -28,7 +28,7 @@ def test_activation_compression_bits():
 def test_group_of_a_layer(level):
     actnn.set_optimization_level(level)
     actnn.config.activation_compression_bits = [2, 4, 8]
-    for group, codec in [(1, "rotated:4"), (2, "affine:8:nearest"), (7, "affine:8:nearest")]:
+    for group, codec in [(1, "rotated:4"), (2, "affine:8:dithered"), (7, "affine:8:dithered")]:
         model = Net(actnn, group=group)
         step(model)
         assert codecs(actnn.session_of(model).report())["conv2: convolution.input"] == codec

@@ -173,7 +173,7 @@ def test_what_is_kept_late_is_guarded_like_the_rest():
         result.sum().backward()
 
 
-ATTENTION = ["affine:8:nearest"] * 3
+ATTENTION = ["affine:8:dithered"] * 3
 ROW_NORM = ["rotated:2"]
 FLASH, APEX = "flash_attn.flash_attn_interface", "apex.normalization.fused_layer_norm"
 GENERATED = "torch._library.autograd"
@@ -253,7 +253,7 @@ def test_attention_beside_kept_sums_is_no_worse_than_torchs_own(sharpness):
     function = renamed(type("_fMHA", (Attention,), {}), "xformers.ops.fmha", "_fMHA")
     exact, _ = step(function.apply, inputs)
     actual, codecs = step(function.apply, inputs, actzip.Session(guard=False))
-    assert codecs["query"] == codecs["key"] == "affine:8:nearest"
+    assert codecs["query"] == codecs["key"] == "affine:8:dithered"
     torchs, _ = step(F.scaled_dot_product_attention, inputs, actzip.Session(guard=False))
     for ours, own in zip(squared_errors(actual, exact), squared_errors(torchs, exact), strict=True):
         assert ours < own
@@ -269,7 +269,7 @@ def test_a_plan_takes_no_bits_from_attention_that_keeps_its_sums():
             y = Kept.apply(q * 1, k * 1)
         (y * y).sum().backward()
     codecs = [site.codec for site in session.report().sites if site.op.endswith(".Kept")]
-    assert codecs == ["affine:8:nearest"] * 2
+    assert codecs == ["affine:8:dithered"] * 2
 
 
 class Kept(torch.autograd.Function):

@@ -149,7 +149,7 @@ def test_converted_models_have_levels_too():
 
 def test_bits_of_a_level_can_be_chosen():
     assert kept("actnn:L3", bits=1.5).plan.budget_bits == 1.5
-    assert values(kept("actnn:L2", bits=8))["norm1: native_batch_norm.input"].codec == "affine:8:nearest"
+    assert values(kept("actnn:L2", bits=8))["norm1: native_batch_norm.input"].codec == "affine:8:dithered"
     nearest = values(kept("actnn:L2", codec="affine:nearest"))
     assert nearest["norm1: native_batch_norm.input"].codec == "affine:4:nearest"
 

@@ -319,7 +319,7 @@ def test_uniform_preset_treats_all_alike():
     assert found["relu.result"].codec == found["gelu.self"].codec.replace("shared", "affine:2") == "affine:2"
 
 
-@pytest.mark.parametrize(("bits", "codec"), [(1, "rotated:2"), (2, "rotated:3"), (4, "rotated:4"), (8, "affine:8:nearest")])
+@pytest.mark.parametrize(("bits", "codec"), [(1, "rotated:2"), (2, "rotated:3"), (4, "rotated:4"), (8, "affine:8:dithered")])
 def test_bits_move_the_three_of_linear_layers(bits, codec):
     assert sites(nn.Linear(64, 64), image(64, 64), bits=bits)["addmm.mat1"].codec == codec
 

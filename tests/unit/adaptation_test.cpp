@@ -108,7 +108,7 @@ TEST_F(AdaptationTest, until_a_plan_the_table_is_asked_for_the_budget) {
   EXPECT_EQ(codecs(), (Codecs{"rotated:4", "rotated:4", "mask", "rotated:4:mask"}));
   restart({.bits = 5, .adapt = "layer"});
   step();
-  EXPECT_EQ(codecs()[0], "affine:8:nearest");
+  EXPECT_EQ(codecs()[0], "affine:8:dithered");
 }
 
 TEST_F(AdaptationTest, a_plan_gives_no_site_more_than_the_most) {

@@ -62,7 +62,7 @@ TEST(Levels, ReachTellsThemApart) {
            Case{"actnn:swap", "as is", "as is", "as is", "as is"},
            Case{"gact:L0", "as is", "as is", "as is", "as is"},
            Case{"gact:L1", "rotated:4", "rotated:4", "rotated:4", "rotated:4"},
-           Case{"gact:L1.1", "affine:8:nearest", "affine:8:nearest", "affine:8:nearest", "affine:8:nearest"},
+           Case{"gact:L1.1", "affine:8:dithered", "affine:8:dithered", "affine:8:dithered", "affine:8:dithered"},
            Case{"gact:L1.2", "rotated:2", "rotated:3", "rotated:2", "rotated:3"},
            Case{"gact:L4bit-swap", "rotated:4", "rotated:4", "rotated:4", "rotated:4"},
        }) {
@@ -76,12 +76,12 @@ TEST(Levels, ReachTellsThemApart) {
 
 TEST(Levels, GactCodesWhatNobodyKnows) {
   EXPECT_EQ(codec_at("gact:L1", "no_such_operator", "x"), "rotated:4");
-  EXPECT_EQ(codec_at("gact:L1.1", "mylib::relu", "self"), "affine:8:nearest");
+  EXPECT_EQ(codec_at("gact:L1.1", "mylib::relu", "self"), "affine:8:dithered");
   EXPECT_EQ(codec_at("actnn:L2", "no_such_operator", "x"), "as is");
 }
 
 TEST(Levels, OptionsOfTheUserComeFirst) {
-  EXPECT_EQ(codec_at("actnn:L2", "convolution", "input", 8), "affine:8:nearest");
+  EXPECT_EQ(codec_at("actnn:L2", "convolution", "input", 8), "affine:8:dithered");
   EXPECT_EQ(codec_at("actnn:L1", "convolution", "input", 2), "rotated:2");
   const SessionOptions options =
       written_out({.preset = "actnn:L3", .bits = 1.5, .rules = {{"gelu.*", "as is"}}, .adapt = "layer"});

@@ -39,6 +39,7 @@ inline Use use_of(std::string_view op, std::string_view slot) {
       Row{"silu.self", Use::slope_input},
       Row{"tanh.result", Use::bounded_result},
       Row{"mul.self", Use::factor},
+      Row{"div.other", Use::quotient},
       Row{"softmax.result", Use::softmax_result},
       Row{"log_softmax.result", Use::log_probabilities},
       Row{"amax.self", Use::comparison},

@@ -274,7 +274,7 @@ TEST(PlanChoices, AreThoseOfTheRegistry) {
     EXPECT_EQ(choice.error, expected_error(choice.spec));
   }
   EXPECT_EQ(specs,
-            (std::vector<std::string>{"rotated:1", "rotated:2", "rotated:3", "rotated:4", "affine:8:nearest", "copy"}));
+            (std::vector<std::string>{"rotated:1", "rotated:2", "rotated:3", "rotated:4", "affine:8:dithered", "copy"}));
   EXPECT_EQ(to_string(plan_choices(DType::f32, 10, true).at(1).spec), "rotated:2:mask");
   EXPECT_EQ(plan_choices(DType::f32, 10, true).size(), 5U);
 }

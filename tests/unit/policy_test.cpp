@@ -83,9 +83,9 @@ TEST(Policy, ProbabilitiesInALossAreKept) {
   for (const Use use : {Use::softmax_result, Use::bounded_result}) {
     const PolicyRow& row = policy_table()[static_cast<std::size_t>(use)];
     const Shape shape = Shape::contiguous({64, 512});
-    EXPECT_EQ(Policy().choose(row, DType::f32, shape, {.after_model = true}).keep, Keep::as_is);
+    EXPECT_EQ(Policy().choose(row, DType::f32, shape, {.after_model = true}).how, Keep::as_is);
     EXPECT_EQ(spec_of(Policy("affine:2").choose(row, DType::f32, shape, {.after_model = true})), "affine:2");
-    EXPECT_EQ(Policy().choose(row, DType::f32, shape, {}).keep, Keep::encoded);
+    EXPECT_EQ(Policy().choose(row, DType::f32, shape, {}).how, Keep::encoded);
   }
 }
 
@@ -161,7 +161,7 @@ TEST(Policy, AttentionThatCannotRunAgainGetsEightBits) {
     const auto kept = [&](const Policy& policy) {
       return spec_of(choose(policy, "attention", slot, DType::bf16, kSome, keeps_sums));
     };
-    EXPECT_EQ(kept(Policy()), "affine:8:nearest") << slot;
+    EXPECT_EQ(kept(Policy()), "affine:8:dithered") << slot;
     EXPECT_EQ(kept(Policy("rotated:4")), "rotated:4") << slot;
     const std::vector<Rule> rules{{"*", "rotated:3"}};
     EXPECT_EQ(kept(Policy("default", std::nullopt, rules)), "rotated:3") << slot;
@@ -229,9 +229,9 @@ TEST(Policy, BitsReplaceTheTwoAndMoveTheThree) {
     EXPECT_EQ(spec_of(choose(policy, "convolution", "input")), "rotated:" + std::to_string(bits));
     EXPECT_EQ(spec_of(choose(policy, "addmm", "mat1")), "rotated:" + std::to_string(std::min(bits + 1, 4)));
   }
-  EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "addmm", "mat1")), "affine:8:nearest");
+  EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "addmm", "mat1")), "affine:8:dithered");
   EXPECT_EQ(spec_of(choose(Policy("default", Bits(1)), "bmm", "self")), "rotated:4");
-  EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "gelu", "self")), "affine:8:nearest");
+  EXPECT_EQ(spec_of(choose(Policy("default", Bits(8)), "gelu", "self")), "affine:8:dithered");
   EXPECT_THROW(Policy("default", Bits(5)), Error);
   EXPECT_THROW(Policy("exact", Bits(2)), Error);
 }

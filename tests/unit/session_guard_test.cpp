@@ -55,7 +55,7 @@ TEST_F(GuardTest, looks_at_a_site_when_it_is_new_and_once_in_each_round) {
 TEST_F(GuardTest, gives_products_more_bits_in_later_rounds) {
   steps_until(1);
   expect_kept("rotated:2", "rotated:3");
-  EXPECT_EQ(session->note_look(product(), 0.5), Remedy::none) << "noise of a new site is judged as for other sites";
+  EXPECT_EQ(session->note_look(product(), 0.1), Remedy::none);
   steps_until(50);
   EXPECT_EQ(session->note_look(product(), 0.38), Remedy::none) << "as much as three times the error of 2 bits";
   EXPECT_EQ(session->note_look(product(), 1.0), Remedy::more_bits);
@@ -66,7 +66,7 @@ TEST_F(GuardTest, gives_products_more_bits_in_later_rounds) {
       << "products keep 4 bits while noise is less than gradient";
   EXPECT_EQ(session->note_look(product(), 1.1), Remedy::more_bits);
   step();
-  expect_kept("affine:8:nearest", "rotated:3");
+  expect_kept("affine:8:dithered", "rotated:3");
 }
 
 TEST_F(GuardTest, gives_as_many_bits_as_are_needed) {
@@ -83,7 +83,7 @@ TEST_F(GuardTest, gives_as_many_bits_as_are_needed) {
   steps_until(50);
   EXPECT_EQ(session->note_look(slope(), 0.95), Remedy::more_bits);
   step();
-  expect_kept("rotated:2", "affine:8:nearest");
+  expect_kept("rotated:2", "affine:8:dithered");
   EXPECT_EQ(session->note_look(slope(), 0.95), Remedy::exact) << "there are no more bits";
   step();
   expect_kept("rotated:2", "as is");
@@ -92,6 +92,37 @@ TEST_F(GuardTest, gives_as_many_bits_as_are_needed) {
   session->load_state(state);
   step();
   expect_kept("rotated:2", "as is");
+}
+
+TEST_F(GuardTest, gives_new_products_more_bits_too) {
+  steps_until(1);
+  EXPECT_EQ(session->note_look(product(), 0.5), Remedy::more_bits) << "a few features may hold most of it";
+  step();
+  expect_kept("rotated:4", "rotated:3");
+  EXPECT_FALSE(session->wants_look(product()));
+}
+
+TEST_F(GuardTest, takes_less_noise_of_what_is_always_rounded_alike) {
+  const FakeTensor quotient(1 << 18);
+  session->begin_step();
+  keep("div", "other", quotient.saved());
+  EXPECT_EQ(codecs(), Codecs{"cast:bf16"});
+  const SiteId site = session->site_named("div.other");
+  EXPECT_EQ(session->note_look(site, 0.05), Remedy::none);
+  restart({});
+  session->begin_step();
+  keep("div", "other", quotient.saved());
+  EXPECT_EQ(session->note_look(site, 0.2), Remedy::exact);
+}
+
+TEST_F(GuardTest, leaves_its_bits_beside_a_plan_of_average_bits) {
+  restart({.bits = 1.5});
+  steps_until(1);
+  EXPECT_EQ(session->note_look(product(), 3.0), Remedy::more_bits);
+  const SiteId slope_site = slope();
+  EXPECT_TRUE(session->learn({.sites = {{product(), 1e-6}, {slope_site, 1.0}}}));
+  step();
+  EXPECT_EQ(codecs()[0], "rotated:4") << "which the plan would give 1 bit";
 }
 
 TEST_F(GuardTest, keeps_a_new_site_exactly_if_its_gradient_is_lost) {
@@ -122,7 +153,7 @@ TEST_F(GuardTest, spends_no_more_than_a_tenth_of_what_a_step_would_hold) {
   EXPECT_EQ(session->note_look(slope(), 0.95), Remedy::more_bits);
   EXPECT_EQ(session->note_look(product(), 1.0), Remedy::no_room);
   step();
-  expect_kept("rotated:2", "affine:8:nearest");
+  expect_kept("rotated:2", "affine:8:dithered");
 }
 
 TEST_F(GuardTest, leaves_what_a_rule_asks_for) {
@@ -222,7 +253,7 @@ TEST_F(GuardTest, keeps_more_faithful_choices_of_the_policy) {
   for (int i = 50; i < 100; ++i) multiply(false);
   EXPECT_EQ(session->note_look(site, 0.95), Remedy::more_bits);
   multiply(false);
-  EXPECT_EQ(codecs()[0], "affine:8:nearest");
+  EXPECT_EQ(codecs()[0], "affine:8:dithered");
   multiply(true);
   EXPECT_EQ(codecs()[0], "cast:bf16");
 }

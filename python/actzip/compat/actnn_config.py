@@ -136,4 +136,4 @@ class ActNNConfig(Config):
 def _fixed_codec(bits: float) -> str:
     """Returns the codec of that many bits, or of the next width above."""
     whole = next(width for width in (1, 2, 3, 4, 8) if width >= bits)
-    return "affine:8:nearest" if whole == 8 else f"rotated:{whole}"
+    return "affine:8:dithered" if whole == 8 else f"rotated:{whole}"

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -31,6 +32,8 @@ using SomeWitnesses = std::span<const std::shared_ptr<Witness>>;
 
 /// A gradient whose elements each sum this many elements may cancel.
 constexpr std::int64_t kSummed = 8;
+/// Of so many features, one may hold most of a tensor.
+constexpr std::int64_t kFeatures = 64;
 /// Elements compared of a restored tensor.
 constexpr std::int64_t kSample = std::int64_t{1} << 16U;
 
@@ -54,6 +57,28 @@ at::Tensor sample_of(const at::Tensor& tensor) {
   const auto longest = std::max_element(sizes.begin(), sizes.end());  // NOLINT: a range of torch's dangles
   const auto dimension = static_cast<std::int64_t>(longest - sizes.begin());
   return tensor.slice(dimension, 0, *longest, std::min(*longest, (tensor.numel() + kSample - 1) / kSample));
+}
+
+/// Compares the features along `dimension` except for the largest. Large language models have some that are far larger
+/// than all others. These get little noise themselves, but give much to others in their groups.
+void compare_rest(const at::Tensor& exact, const at::Tensor& difference, std::int64_t dimension, Comparisons& result) {
+  const std::int64_t few = exact.size(dimension) / kFeatures;
+  if (few == 0 || exact.is_complex()) return;
+  at::DimVector others;
+  for (std::int64_t d = 0; d < exact.dim(); ++d) {
+    if (d != dimension) others.push_back(d);
+  }
+  const at::Tensor norms = norms_of(exact, others);
+  const at::Tensor largest = std::get<1>(norms.topk(few));
+  const auto rest = [&](const at::Tensor& all) { return norm_of(all.index_fill(0, largest, 0)); };
+  result.push_back({Comparison::rest, rest(norms_of(difference, others)), std::make_shared<Expected>(rest(norms))});
+}
+
+/// Features of a weight's gradient lie along one of its first two dimensions.
+void compare_features(const at::Tensor& exact, const at::Tensor& difference, Comparisons& result) {
+  if (exact.dim() < 2) return;
+  compare_rest(exact, difference, 0, result);
+  compare_rest(exact, difference, 1, result);
 }
 
 class ArrivalHook final : public FunctionPostHook {
@@ -112,10 +137,13 @@ std::vector<Target> targets_of(const Node& node, const Tensors& sent, const Tens
 /// the gradient of a weight nearly cancels shows later, while the network learns.
 bool needs_replay(const Witness& witness) { return !witness.about.is_linear || !witness.about.is_new; }
 
+bool are_linear(SomeWitnesses asked) {
+  return std::ranges::all_of(asked, [](const auto& witness) { return witness->about.is_linear; });
+}
+
 /// How many elements a node received, if its sums over them may cancel by themselves; otherwise 0.
 std::int64_t may_cancel_above(SomeWitnesses asked, const Tensors& received) {
-  const bool is_linear = std::ranges::all_of(asked, [](const auto& witness) { return witness->about.is_linear; });
-  return is_linear || received.empty() || !received[0].defined() ? 0 : received[0].numel();
+  return are_linear(asked) || received.empty() || !received[0].defined() ? 0 : received[0].numel();
 }
 
 /// A custom function may build a graph in its backward and run through it. That accumulates gradients, so it must not
@@ -147,10 +175,14 @@ void Witness::note_restored(const at::Tensor& tensor) {
   if (!exact.defined() || restored() || is_any_called()) return;
   const at::NoGradGuard no_graph;
   const at::Tensor sample = sample_of(exact);
-  Comparison comparison{Comparison::restored, norm_of(sample_of(tensor) - sample),
-                        std::make_shared<Expected>(norm_of(sample))};
+  const at::Tensor difference = sample_of(tensor) - sample;
+  Comparisons comparisons{{Comparison::restored, norm_of(difference), std::make_shared<Expected>(norm_of(sample))}};
+  if (about.is_linear && sample.dim() >= 2) {
+    compare_rest(sample, difference, sample.dim() - 1, comparisons);         // of a matrix
+    if (sample.dim() > 2) compare_rest(sample, difference, 1, comparisons);  // of an image
+  }
   const std::lock_guard lock(mutex_);
-  if (!restored_) restored_ = Restored{std::move(comparison), at::sequence_number::peek()};
+  if (!restored_) restored_ = Restored{std::move(comparisons), at::sequence_number::peek()};
 }
 
 bool Witness::take() {
@@ -212,7 +244,7 @@ Comparisons compare(Node& node, SomeWitnesses witnesses, const Arrivals& arrival
   Comparisons result;
   Witnesses asked;
   for (const auto& witness : witnesses) {
-    result.push_back(witness->restored()->comparison);
+    std::ranges::copy(witness->restored()->comparisons, std::back_inserter(result));
     if (needs_replay(*witness) && can_be_asked_again(node, *witness)) asked.push_back(witness);
   }
   if (asked.empty()) return result;
@@ -223,6 +255,7 @@ Comparisons compare(Node& node, SomeWitnesses witnesses, const Arrivals& arrival
     at::Tensor correction = target.exact - target.sent;
     const auto expected = std::make_shared<Expected>(norm_of(target.exact));
     result.push_back({target.what, norm_of(correction), expected});
+    if (are_linear(asked)) compare_features(target.exact, correction, result);
     // Where nobody listens, the node's own gradient is the measure, which is stricter if other nodes send some as well.
     if (const auto& arrival = arrivals[target.place]) {
       arrival->expect({expected, target.sent, std::move(correction)});
@@ -249,7 +282,8 @@ std::optional<double> noise_of(const Comparisons& comparisons, std::span<const f
     const Comparison::What what = comparisons[i].what;
     if (what == Comparison::restored && difference > own) return kLost;
     most = most.value_or(0.0);
-    if (what != Comparison::gradient || difference == 0.0) continue;
+    const bool is_part = what == Comparison::gradient || what == Comparison::rest;
+    if (!is_part || difference == 0.0) continue;
     const double expected = std::isfinite(arrived) ? arrived : own;
     const double noise = expected > 0.0 ? difference * difference / (expected * expected) : kAll;
     most = std::max(*most, noise);

@@ -85,6 +85,7 @@ struct Comparison {
     gradient,  ///< a gradient of the node
     sum,       ///< a gradient of a node that is not linear, summed over many elements. It may cancel to almost 0 by
                ///< itself, as before a softmax, so it only has to be finite
+    rest,      ///< what a product reads, or its gradient, without the few features that hold most of it
   };
   What what;
   at::Tensor difference;  ///< its norm
@@ -116,7 +117,7 @@ class Witness {
 
   /// When the tensor was first restored for its node: how well, and the sequence number of the next node.
   struct Restored {
-    Comparison comparison;
+    Comparisons comparisons;
     std::uint64_t next_node = 0;
   };
   [[nodiscard]] std::optional<Restored> restored() const;
@@ -150,8 +151,9 @@ Comparisons compare(::torch::autograd::Node& node, std::span<const std::shared_p
 void append_norms(const Comparisons& comparisons, std::vector<at::Tensor>& norms);
 
 /// Returns the squared norm of the error that compression makes in a gradient of the node, relative to that of the
-/// gradient: the largest of all its gradients. Infinite if an error is not finite, or if a tensor is restored no better
-/// than by zeros. Nothing if that cannot be decided because the exact gradients are not finite either.
+/// gradient: the largest of all its gradients, and of `rest`. Infinite if an error is not finite, or if a tensor is
+/// restored no better than by zeros. Nothing if that cannot be decided because the exact gradients are not finite
+/// either.
 std::optional<double> noise_of(const Comparisons& comparisons, std::span<const float> norms);
 
 }  // namespace actzip::torch

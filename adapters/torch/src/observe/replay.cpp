@@ -76,8 +76,12 @@ void listen_to(Node& node, Hear hear) { node.add_post_hook(std::make_unique<List
 
 at::Tensor norm_of(const at::Tensor& tensor) {
   if (tensor.is_complex()) return norm_of(at::view_as_real(tensor.resolve_conj()));
+  return norms_of(tensor, std::nullopt);
+}
+
+at::Tensor norms_of(const at::Tensor& tensor, at::OptionalIntArrayRef dimensions) {
   const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // torch allows no narrower type
-  return at::linalg_vector_norm(tensor, 2, std::nullopt, false, type).to(at::kFloat);
+  return at::linalg_vector_norm(tensor, 2, dimensions, false, type).to(at::kFloat);
 }
 
 bool is_parameter(const Edge& edge) { return dynamic_cast<const AccumulateGrad*>(edge.function.get()) != nullptr; }

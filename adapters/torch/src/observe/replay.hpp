@@ -34,6 +34,9 @@ void listen_to(::torch::autograd::Node& node, Hear hear);
 /// Returns the Euclidean norm in f32, on the tensor's device.
 at::Tensor norm_of(const at::Tensor& tensor);
 
+/// The same over some dimensions of a tensor of real numbers; without any given, over all.
+at::Tensor norms_of(const at::Tensor& tensor, at::OptionalIntArrayRef dimensions);
+
 /// Whether the edge leads to a leaf, usually a parameter.
 bool is_parameter(const ::torch::autograd::Edge& edge);
 
