@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actzip/version.hpp"
@@ -21,6 +23,14 @@ int report(const std::exception& error, int status) noexcept {
   return status;
 }
 
+std::vector<std::string> commands_of(const CLI::App& program) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
 /// Reports a command line that stops before a command that does something, such as `actzip bench`.
 [[noreturn]] void fail_without_command(const CLI::App& program) {
   const CLI::App* last = &program;
@@ -29,11 +39,17 @@ int report(const std::exception& error, int status) noexcept {
     last = last->get_subcommands().front();
     path += " " + last->get_name();
   }
-  std::vector<std::string> names;
-  for (const CLI::App* command : last->get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
-  }
-  throw CLI::ValidationError(fmt::format("'{}' needs a subcommand: {}", path, fmt::join(names, ", ")));
+  throw CLI::ValidationError(fmt::format("'{}' needs a subcommand: {}", path, fmt::join(commands_of(*last), ", ")));
+}
+
+/// Refuses a command that does not exist. Python's package has a program of the same name, with further commands.
+void check_command(const CLI::App& program, std::string_view name) {
+  const std::vector<std::string> known = commands_of(program);
+  if (name.empty() || name.starts_with('-') || std::ranges::find(known, name) != known.end()) return;
+  const bool is_of_python = name == "report" || name == "demo";
+  const std::string hint = is_of_python ? fmt::format("; Python's package has one: python -m actzip {}", name) : "";
+  throw CLI::ValidationError(
+      fmt::format("there is no command '{}' (allowed: {}{})", name, fmt::join(known, ", "), hint));
 }
 
 int run(int argc, char** argv) {
@@ -60,6 +76,7 @@ int run(int argc, char** argv) {
   actzip::cli::add_dataset_command(program, action);
   actzip::cli::add_doctor_command(program, action);
   try {
+    check_command(program, argc > 1 ? argv[1] : "");
     program.parse(argc, argv);
     if (!action) fail_without_command(program);
   } catch (const CLI::ParseError& error) {

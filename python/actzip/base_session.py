@@ -234,6 +234,10 @@ class Sessions:
         known = self._known.setdefault(model, {})
         key = tuple(sorted((name, tuple(value.items()) if isinstance(value, Mapping) else value)
                            for name, value in options.items()))
-        if key not in known:
-            known[key] = self._session(model, **options)
-        return known[key]
+        try:
+            found = known.get(key)
+        except TypeError:  # no option allows an unhashable value: the session says which one it was given
+            return self._session(model, **options)
+        if found is None:
+            found = known[key] = self._session(model, **options)
+        return found

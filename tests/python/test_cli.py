@@ -167,7 +167,8 @@ def test_json_to_standard_output_is_nothing_but_json():
     ("args", "says"),
     [
         ([], "subcommand"),
-        (["drain"], "drain"),
+        (["drain"], "no command 'drain' (allowed: train, codecs"),
+        (["report", "x.json"], "python -m actzip report"),
         (["bench"], "subcommand"),
         (["bench", "codec", "--codec", "zip:2"], "'zip'"),
         (["bench", "codec", "--codec", "affine:9"], "1 to 8"),

@@ -14,6 +14,7 @@ def network():
 
 @pytest.mark.parametrize(("options", "says"), [
     ({"bits": "4"}, "bits='4' (allowed: a number from 1 to 8, or None)"),
+    ({"bits": [2]}, "bits=[2] (allowed: a number from 1 to 8, or None)"),
     ({"bits": True}, "bits=True (allowed: a number"),
     ({"preset": None}, "preset=None (allowed: a text such as 'default'"),
     ({"adapt": True}, "adapt=True (allowed: 'layer', 'measured'"),
@@ -24,9 +25,10 @@ def network():
     ({"seed": None}, "seed=None (allowed: a whole number"),
 ])
 def test_options_of_another_type(options, says):
-    with pytest.raises(TypeError) as caught:
-        actzip.Session(**options)
-    assert says in str(caught.value)
+    for call in (lambda: actzip.Session(**options), lambda: actzip.compress(network(), **options)):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("options", [{"seed": -1}, {"min_numel": -1}, {"bits": 9}, {"bits": 0.5}, {"interval": -1}])
