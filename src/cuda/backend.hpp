@@ -1,5 +1,5 @@
 // The CUDA backend: one pair of functions for each codec. Each launches one kernel on the job's stream. Encoding
-// launches one more before it for segments with bits of their own, and for `dual` if dual.cu finds no kernel that
+// launches one more before it for segments with bits of their own, and for `dual` if dual_encode.cu finds no kernel that
 // measures and codes at once. Jobs are validated and not empty. Without CUDA, stub.cpp replaces this backend and
 // throws.
 #pragma once

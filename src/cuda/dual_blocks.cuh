@@ -10,17 +10,11 @@
 
 namespace actzip::cuda {
 
-inline constexpr int kBlockShift = 3;
 inline constexpr int kMostBlockThreads = 512;
 inline constexpr int kChannelThreads = 256;
 
 /// The number of this thread. Thread blocks are kThreads wide, and as high as necessary.
 __device__ __forceinline__ std::uint32_t thread_number() { return threadIdx.y * kThreads + threadIdx.x; }
-
-/// Whether all samples are whole and blocks have an edge of 8, as the kernels that measure and code at once require.
-inline bool in_whole_blocks(const format::DualLayout& layout) {
-  return layout.shift == kBlockShift && layout.elems == layout.samples * layout.positions * layout.channels;
-}
 
 /// Joins the extremes of a lane's residuals with those of its map. In most warps all lanes have the same map.
 __device__ __forceinline__ void join_extremes(SharedRange* ranges, std::uint32_t map, bool exists, float least,

@@ -9,6 +9,13 @@
 
 namespace actzip::cuda {
 
+inline constexpr int kBlockShift = 3;  ///< of blocks that have kernels of their own: an edge of 8
+
+/// Whether all samples are whole and blocks have that edge, as most kernels for dense elements require.
+inline bool in_whole_blocks(const format::DualLayout& layout) {
+  return layout.shift == kBlockShift && layout.elems == layout.samples * layout.positions * layout.channels;
+}
+
 /// Divides numbers below 2^31 by a divisor known at launch, with a product and a shift.
 class Divisor {
  public:

@@ -16,6 +16,7 @@ namespace actzip::cuda {
 
 inline constexpr int kThreads = 128;
 inline constexpr int kWarp = 32;
+inline constexpr int kWarps = kThreads / kWarp;  ///< of a block
 inline constexpr int kChunk = 8;                               ///< neighbouring elements held by one lane
 inline constexpr int kChunksPerLane = 4;                       ///< chunks a lane holds at once: enough loads in flight
 inline constexpr int kTile = kWarp * kChunk * kChunksPerLane;  ///< padded elements that one warp works on: 1,024

@@ -66,6 +66,39 @@ __device__ __forceinline__ LanePlace lane_place(const RotatedBuffer& buffer, int
           byte < buffer.mask_segment_bytes ? buffer.mask + range.segment * buffer.mask_segment_bytes + byte : nullptr};
 }
 
+/// The places of a lane's elements. In a full tile they are computed where they are needed.
+template <bool Full>
+class LanePlaces {
+ public:
+  __device__ LanePlaces(const RotatedBuffer& buffer, int group, std::int64_t tile, int lane)
+      : buffer_(buffer), group_(group), tile_(tile), lane_(lane) {}
+
+  [[nodiscard]] __device__ LanePlace of(int block) const {
+    return lane_place<true>(buffer_, group_, tile_, block, lane_);
+  }
+
+ private:
+  const RotatedBuffer& buffer_;
+  int group_;
+  std::int64_t tile_;
+  int lane_;
+};
+
+/// In any other tile they are computed once, since that takes divisions.
+template <>
+class LanePlaces<false> {
+ public:
+  __device__ LanePlaces(const RotatedBuffer& buffer, int group, std::int64_t tile, int lane) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) places_[b] = lane_place<false>(buffer, group, tile, b, lane);
+  }
+
+  [[nodiscard]] __device__ const LanePlace& of(int block) const { return places_[block]; }
+
+ private:
+  LanePlace places_[kBlocks];
+};
+
 /// Whether the group to which the slot belongs exists.
 template <bool Full>
 __device__ __forceinline__ bool slot_exists(const format::Geometry& geometry, std::int64_t tile, int block, int slot) {

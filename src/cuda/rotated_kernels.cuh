@@ -8,6 +8,7 @@
 #include "cuda/rotated_buffer.cuh"
 #include "cuda/rotated_decode.cuh"
 #include "cuda/rotated_encode.cuh"
+#include "cuda/staged.cuh"
 #include "math/rotated.hpp"
 
 namespace actzip::cuda {
@@ -18,17 +19,14 @@ inline constexpr float kWild =
 
 /// Reads the elements of a tile.
 template <DType Type, bool Full, class Access>
-__device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer& dst, int group, std::int64_t tile,
-                                          int lane, Chunk<Storage<Type>> (&chunks)[kBlocks]) {
+__device__ __forceinline__ void load_tile(const Access& src, const LanePlaces<Full>& places, std::int64_t tile, int lane,
+                                          Chunk<Storage<Type>> (&chunks)[kBlocks]) {
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const LanePlace at = lane_place<Full>(dst, group, tile, b, lane);
-    chunks[b] = src.load(at.first, at.count);
-  }
+  for (int b = 0; b < kBlocks; ++b) chunks[b] = src.load(places.of(b).first, places.of(b).count);
   if constexpr (requires { &Access::after_load; }) {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      if (!Full && lane_place<Full>(dst, group, tile, b, lane).count <= 0) continue;
+      if (!Full && places.of(b).count <= 0) continue;
       chunks[b] = src.after_load(tile * kTile + lane * kChunk, b * kBlock, chunks[b]);
     }
   }
@@ -36,12 +34,12 @@ __device__ __forceinline__ void load_tile(const Access& src, const RotatedBuffer
 
 /// Writes the mask plane of a tile, if there is one.
 template <DType Type, bool Full>
-__device__ __forceinline__ void store_mask(const RotatedBuffer& dst, int group, std::int64_t tile, int lane,
+__device__ __forceinline__ void store_mask(const RotatedBuffer& dst, const LanePlaces<Full>& places,
                                            const Chunk<Storage<Type>> (&chunks)[kBlocks]) {
   if (!dst.has_mask()) return;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    std::byte* const at = lane_place<Full>(dst, group, tile, b, lane).mask;
+    std::byte* const at = places.of(b).mask;
     if (Full || at != nullptr) *at = static_cast<std::byte>(nonzero_bits<Type>(chunks[b]));
   }
 }
@@ -80,10 +78,11 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
                                             std::int64_t tile, int lane) {
   const float inverse_group = group == 256 ? 0x1p-8F : 0x1p-7F;
   const bool bf16_stats = dst.stats == StatsType::bf16;
+  const LanePlaces<Full> places(dst, group, tile, lane);
   Chunk<Storage<Type>> chunks[kBlocks];
-  load_tile<Type, Full>(src, dst, group, tile, lane, chunks);
+  load_tile<Type>(src, places, tile, lane, chunks);
   const TileEncoder<Type> encoder(key, tile, lane, group);  // signs and factors, while the elements are being loaded
-  store_mask<Type, Full>(dst, group, tile, lane, chunks);
+  store_mask<Type>(dst, places, chunks);
   bool cleared[kBlocks] = {};
   if (group == 128) {
 #pragma unroll
@@ -94,7 +93,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   Mean<Type> means[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const int count = lane_place<Full>(dst, group, tile, b, lane).group_count;
+    const int count = places.of(b).group_count;
     float mean = sums[b] * (Full ? inverse_group : 1.0F / static_cast<float>(count));
     if (Type == DType::f32 && bf16_stats) mean = Mean<DType::bf16>(mean).value();
     means[b] = Mean<Type>(cleared[b] ? math::float_of(math::kNanF32) : mean);
@@ -104,7 +103,7 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
   float squares[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    const int present = lane_place<Full>(dst, group, tile, b, lane).count;
+    const int present = places.of(b).count;
     // A mean that is not finite must not reach the other group of the block.
     const Mean<Type> mean = group == 256 || means[b].finite() ? means[b] : Mean<Type>(0.0F);
     encoder.start(residual<Type>(chunks[b], mean, present, encoder.signs(), b), y[b]);
@@ -161,16 +160,27 @@ __device__ __forceinline__ void encode_tile(const Access& src, const RotatedBuff
               {representable ? mean.value() + 0.0F : math::float_of(math::kNanF32), scale});
 }
 
-/// A tile that is not full. Not inlined: inside the kernel it would cost the code for full tiles registers.
+/// Any tile, with its elements staged unless they are dense.
+template <DType Type, int Bits, class Access>
+__device__ __forceinline__ void encode_any_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
+                                                std::int64_t tile, int lane) {
+  const int group = dst.geometry.group;
+  const TileCodes<Bits, false> codes(dst, group, tile, lane);
+  with_source<Storage<Type>>(src, dst.geometry, tile, [&](const auto& elements) {
+    encode_tile<Type, Bits, false>(elements, dst, codes, group, key, tile, lane);
+  });
+}
+
+/// The same, not inlined: inside a kernel for full tiles it would cost their code registers.
 template <DType Type, int Bits, class Access>
 __device__ __noinline__ void encode_ragged_tile(const Access& src, const RotatedBuffer& dst, math::HashKey key,
                                                 std::int64_t tile, int lane) {
-  const int group = dst.geometry.group;
-  encode_tile<Type, Bits, false>(src, dst, TileCodes<Bits, false>(dst, group, tile, lane), group, key, tile, lane);
+  encode_any_tile<Type, Bits>(src, dst, key, tile, lane);
 }
 
 template <DType Type, int Bits, int Group, class Access>
-__global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : 8) - (Bits == kRunTimeBits ? 1 : 0))
+__global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : Access::kDense ? 8 : 6) -
+                                                (Bits == kRunTimeBits ? 1 : 0))
     rotated_encode_kernel(const __grid_constant__ Access src, const __grid_constant__ RotatedBuffer dst,
                           const __grid_constant__ KernelSeed seed, const __grid_constant__ Padding padding) {
   padding.zero();
@@ -182,37 +192,78 @@ __global__ void __launch_bounds__(kThreads, (Type == DType::f32 ? 7 : 8) - (Bits
       if (codes.whole() && (tile + 1) * kTile <= dst.geometry.elems) {
         return encode_tile<Type, Bits, true>(src, dst, codes, Group, key, tile, lane);
       }
+      encode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
+    } else {
+      encode_any_tile<Type, Bits>(src, dst, key, tile, lane);
     }
-    encode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
   });
 }
 
-/// Any tile. Not inlined, like encode_ragged_tile().
+/// Any tile, with its elements staged unless they are dense.
 template <DType Type, int Bits, class Access>
-__device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
+__device__ __forceinline__ void decode_any_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
                                                 std::int64_t tile, int lane) {
   const int group = src.geometry.group;
   const Rotation<HalfHadamard> rotation(key, tile, lane, group);
   const TileCodes<Bits, false> codes(src, group, tile, lane);
   LevelTable<Bits> table;
+  with_target<Storage<Type>>(dst, src.geometry, tile, [&](const auto& target) {
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    EncodedChunk<Bits> in = {};
-    if (slot_exists<false>(src.geometry, tile, b, lane)) {
-      with_width<Bits, Rotated::kMostBits>(codes.bits(b), [&]<int Width>() {
-        in.codes = static_cast<EightCodes<Width>>(load_codes<Width>(codes.at(b), Width));
-      });
+    for (int b = 0; b < kBlocks; ++b) {
+      EncodedChunk<Bits> in = {};
+      if (slot_exists<false>(src.geometry, tile, b, lane)) {
+        with_width<Bits, Rotated::kMostBits>(codes.bits(b), [&]<int Width>() {
+          in.codes = static_cast<EightCodes<Width>>(load_codes<Width>(codes.at(b), Width));
+        });
+      }
+      table.choose(codes.bits(b));
+      const LanePlace at = lane_place<false>(src, group, tile, b, lane);
+      if (at.count > 0) in.stats = load_stats(src.stats_section, at.g, src.stats);
+      auto chunk = rotated_decode_chunk<Type, Bits>(in, b, table, rotation);
+      if (at.count <= 0) continue;
+      if (math::is_nan(in.stats.first)) fill_nan<Type>(chunk.w);
+      if (src.has_mask()) keep_masked<Type>(chunk, static_cast<std::uint32_t>(*at.mask));
+      target.store(at.first, at.count, chunk);
     }
-    table.choose(codes.bits(b));
-    const LanePlace at = lane_place<false>(src, group, tile, b, lane);
-    if (at.count > 0) in.stats = load_stats(src.stats_section, at.g, src.stats);
-    auto chunk = rotated_decode_chunk<Type, Bits>(in, b, table, rotation);
-    if (at.count <= 0) continue;
-    if (math::is_nan(in.stats.first)) fill_nan<Type>(chunk.w);
-    if (src.has_mask()) keep_masked<Type>(chunk, static_cast<std::uint32_t>(*at.mask));
-    dst.store(at.first, at.count, chunk);
-  }
+  });
 }
+
+/// The same, not inlined, like encode_ragged_tile().
+template <DType Type, int Bits, class Access>
+__device__ __noinline__ void decode_ragged_tile(const RotatedBuffer& src, const Access& dst, math::HashKey key,
+                                                std::int64_t tile, int lane) {
+  decode_any_tile<Type, Bits>(src, dst, key, tile, lane);
+}
+
+/// What a target reads itself, such as a gradient, loaded along with the codes of a tile. Other targets read nothing.
+template <class Access>
+class ReadAhead {
+ public:
+  __device__ ReadAhead(const Access& /*dst*/, std::int64_t /*first*/) {}
+
+  template <class Chunk>
+  __device__ void store(const Access& dst, std::int64_t first, int block, const Chunk& chunk) const {
+    dst.store_full(first, block * kBlock, chunk);
+  }
+};
+
+template <class Access>
+  requires requires { typename Access::Ahead; }
+class ReadAhead<Access> {
+ public:
+  __device__ ReadAhead(const Access& dst, std::int64_t first) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) read_[b] = dst.load_ahead(first + b * kBlock);
+  }
+
+  template <class Chunk>
+  __device__ void store(const Access& dst, std::int64_t first, int block, const Chunk& chunk) const {
+    dst.store_full(first, block * kBlock, chunk, read_[block]);
+  }
+
+ private:
+  typename Access::Ahead read_[kBlocks];
+};
 
 /// A full tile. One with an unrepresentable group is left to decode_ragged_tile().
 template <DType Type, int Bits, class Access>
@@ -220,6 +271,8 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
                                                  const Access& dst, int group, math::HashKey key, std::int64_t tile,
                                                  int lane) {
   const TileStats tile_stats(src.stats_section, src.stats, group, tile, lane);
+  const std::int64_t first = tile * kTile + lane * kChunk;
+  const ReadAhead<Access> ahead(dst, first);
   EncodedChunk<Bits> in[kBlocks];
   std::uint32_t masks[kBlocks] = {};
   codes.for_each_width([&]<int Width>() {
@@ -241,7 +294,7 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
     in[b].stats = tile_stats.of(b * kBlock + lane * kChunk);
     auto chunk = rotated_decode_chunk<Type, Bits>(in[b], b, table, rotation);
     if (src.has_mask()) keep_masked<Type>(chunk, masks[b]);
-    dst.store_full(tile * kTile + lane * kChunk, b * kBlock, chunk);
+    ahead.store(dst, first, b, chunk);
   }
 }
 
@@ -249,7 +302,7 @@ __device__ __forceinline__ void decode_full_tile(const RotatedBuffer& src, const
 template <DType Type, int Bits, class Access>
 constexpr int decode_blocks() {
   if constexpr (requires { Access::kBlocksOfMultiprocessor; }) return Access::kBlocksOfMultiprocessor;
-  if (Bits == kRunTimeBits) return 8;
+  if (Bits == kRunTimeBits || !Access::kDense) return 8;
   return Type == DType::f32 ? 10 : 14;
 }
 
@@ -264,8 +317,10 @@ __global__ void __launch_bounds__(kThreads, (decode_blocks<Type, Bits, Access>()
       if (codes.whole() && (tile + 1) * kTile <= src.geometry.elems) {
         return decode_full_tile<Type, Bits>(src, codes, dst, Group, key, tile, lane);
       }
+      decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
+    } else {
+      decode_any_tile<Type, Bits>(src, dst, key, tile, lane);
     }
-    decode_ragged_tile<Type, Bits>(src, dst, key, tile, lane);
   });
 }
 

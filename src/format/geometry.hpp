@@ -48,13 +48,17 @@ struct GroupRange {
   int count;             ///< its number of elements: `group`, or fewer at the end of a segment
 };
 
-ACTZIP_HD constexpr GroupRange group_range(const Geometry& geometry, std::int64_t g) {
-  const std::int64_t segment = geometry.segments == 1 ? 0 : g / geometry.segment_groups;
+/// The elements of group g, which lies in `segment`.
+ACTZIP_HD constexpr GroupRange group_range_in(const Geometry& geometry, std::int64_t g, std::int64_t segment) {
   const std::int64_t number = g - segment * geometry.segment_groups;
   const std::int64_t inside = number * geometry.group;
   const std::int64_t left = geometry.segment_elems - inside;
   return {segment * geometry.segment_elems + inside, segment, number,
           static_cast<int>(left < geometry.group ? left : geometry.group)};
+}
+
+ACTZIP_HD constexpr GroupRange group_range(const Geometry& geometry, std::int64_t g) {
+  return group_range_in(geometry, g, geometry.segments == 1 ? 0 : g / geometry.segment_groups);
 }
 
 /// Size of one entry in the section of starts.

@@ -1,7 +1,12 @@
 // Sums over the rows of a tensor, two for each channel. A block processes tiles that begin at the same channel, so that
 // each lane keeps its sums in registers. A second kernel adds up the sums of the blocks. The order of all sums depends
 // only on the shape.
+//
+// So many registers leave few warps, whose loads cannot keep memory busy. A source may therefore have *stages*: parts of
+// shared memory into which the next tiles are copied while a warp works on one.
 #pragma once
+
+#include <cuda_pipeline.h>
 
 #include <cstdint>
 
@@ -10,7 +15,6 @@
 
 namespace actzip::cuda {
 
-inline constexpr int kWarps = kThreads / kWarp;
 static_assert(kWarps == ops::ChannelSums::kWarps && kTile == ops::ChannelSums::kTile);
 
 /// The sums of a lane: two for each of its numbers in a tile.
@@ -52,22 +56,60 @@ __device__ __forceinline__ void store_sums(const float (&lane_sums)[kBlocks][kCh
   }
 }
 
-/// Calls source.add(sums, tile, lane, phase) for every tile.
+/// Copies 16 bytes to shared memory, while this thread goes on.
+__device__ __forceinline__ void copy_ahead(uint4& to, const void* from) { __pipeline_memcpy_async(&to, from, 16); }
+
+/// Shared memory of a block: first for stages, then for sums.
+template <class Source>
+union SumsMemory {
+  float sums[kWarps][kTile];
+};
+template <class Source>
+  requires requires { typename Source::Stage; }
+union SumsMemory<Source> {
+  float sums[kWarps][kTile];
+  typename Source::Stage stages[kWarps][Source::kStages];
+};
+
+/// Adds the tiles of a warp: every `step`-th from `tile` on.
+template <class Source>
+__device__ __forceinline__ void add_tiles(const Source& source, LaneSums& sums, SumsMemory<Source>& memory,
+                                          std::int64_t tile, std::int64_t step, std::int64_t tiles,
+                                          std::uint32_t phase) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  if constexpr (requires { typename Source::Stage; }) {
+    constexpr int kAhead = Source::kStages - 1;
+    auto& stages = memory.stages[threadIdx.x / kWarp];
+    const std::int64_t full = source.full_tiles();
+    const auto copy = [&](std::int64_t next, int stage) {
+      if (next < full) source.copy_ahead(stages[stage], next, lane);
+      __pipeline_commit();
+    };
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) copy(tile + i * step, i);
+    for (int stage = 0; tile < full; tile += step, stage = stage == kAhead ? 0 : stage + 1) {
+      copy(tile + kAhead * step, stage == 0 ? kAhead : stage - 1);
+      __pipeline_wait_prior(kAhead);
+      __syncwarp();
+      source.add(sums, stages[stage], tile, lane);
+      __syncwarp();  // the stage is written next
+    }
+  }
+  for (; tile < tiles; tile += step) source.add(sums, tile, lane, phase);
+}
+
 template <class Source>
 __global__ void __launch_bounds__(kThreads, Source::kBlocksOfMultiprocessor)
     channel_sums_kernel(const __grid_constant__ Source source, std::int64_t tiles, Channels channels, float* out) {
-  __shared__ float shared[kWarps][kTile];
-  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  __shared__ SumsMemory<Source> memory;
   const std::uint32_t phase = channels.of_tile(static_cast<std::int64_t>(blockIdx.x) * kTile);
   LaneSums sums;
-  for (std::int64_t tile = blockIdx.x + static_cast<std::int64_t>(threadIdx.x / kWarp) * gridDim.x; tile < tiles;
-       tile += static_cast<std::int64_t>(gridDim.x) * kWarps) {
-    source.add(sums, tile, lane, phase);
-  }
+  add_tiles(source, sums, memory, blockIdx.x + static_cast<std::int64_t>(threadIdx.x / kWarp) * gridDim.x,
+            static_cast<std::int64_t>(gridDim.x) * kWarps, tiles, phase);
   const std::uint32_t width = min(channels.count(), static_cast<std::uint32_t>(kTile));
   float* const own = out + static_cast<std::int64_t>(blockIdx.x) * 2 * width;
-  store_sums(sums.first, shared, phase, channels.count(), own);
-  store_sums(sums.second, shared, phase, channels.count(), own + width);
+  store_sums(sums.first, memory.sums, phase, channels.count(), own);
+  store_sums(sums.second, memory.sums, phase, channels.count(), own + width);
 }
 
 /// Calls finish(channel, first, second) with the sums over all blocks. A thread block has 32 channels and as many rows.
