@@ -37,6 +37,16 @@ struct Exact {
 template <DType Type>
 using FunctionsFor = std::conditional_t<Type == DType::f32, Exact, Fast>;
 
+/// Calls body.operator()<Function>(). A chunk chooses once, instead of each element.
+template <class Body>
+__device__ __forceinline__ void with_activation(Activation activation, Body&& body) {
+  switch (activation) {
+    case Activation::gelu: return body.template operator()<Activation::gelu>();
+    case Activation::gelu_tanh: return body.template operator()<Activation::gelu_tanh>();
+    case Activation::silu: return body.template operator()<Activation::silu>();
+  }
+}
+
 /// The source of an encoding. Elements are encoded as they are loaded, and their activation is stored.
 template <DType Type>
 class ActivatingSource : public DenseAccess<Storage<Type>> {
@@ -47,10 +57,12 @@ class ActivatingSource : public DenseAccess<Storage<Type>> {
   [[nodiscard]] __device__ Chunk<Storage<Type>> after_load(std::int64_t first, int offset,
                                                            const Chunk<Storage<Type>>& x) const {
     float values[kChunk];
+    with_activation(activation_, [&]<Activation Function>() {
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      values[i] = math::value_and_slope<FunctionsFor<Type>>(activation_, widen<Type>(x, i)).value;
-    }
+      for (int i = 0; i < kChunk; ++i) {
+        values[i] = math::value_and_slope<FunctionsFor<Type>>(Function, widen<Type>(x, i)).value;
+      }
+    });
     y_.store(first + offset, kChunk, rounded<Type>(values));
     return x;
   }
@@ -64,15 +76,21 @@ class ActivatingSource : public DenseAccess<Storage<Type>> {
 template <DType Type>
 struct ActivationSlope {
   Activation activation;
-  [[nodiscard]] __device__ float of(float x) const {
-    return math::value_and_slope<FunctionsFor<Type>>(activation, x).slope;
+  __device__ void apply(float (&values)[kChunk]) const {
+    with_activation(activation, [&]<Activation Function>() {
+#pragma unroll
+      for (float& x : values) x = math::value_and_slope<FunctionsFor<Type>>(Function, x).slope;
+    });
   }
 };
 
 /// The factor of the gradient of one factor of a product: `scale` times the other one.
 struct OtherFactor {
   float scale;
-  [[nodiscard]] __device__ float of(float x) const { return scale * x; }
+  __device__ void apply(float (&values)[kChunk]) const {
+#pragma unroll
+    for (float& x : values) x *= scale;
+  }
 };
 
 /// The target of a decoding: stores the gradient times the slope at each decoded value.
@@ -80,24 +98,31 @@ template <DType Type, class Slope>
 class GradientTarget {
  public:
   static constexpr bool kDense = true;
-  static constexpr int kBlocksOfMultiprocessor = 8;  ///< few, because the gradient needs registers
+  static constexpr int kBlocksOfMultiprocessor = Type == DType::f32 ? 5 : 6;  ///< few: gradients need registers
 
   GradientTarget(void* x_gradient, const void* y_gradient, Slope slope)
       : x_gradient_(x_gradient, {}), y_gradient_(y_gradient, {}), slope_(slope) {}
 
-  __device__ void store_full(std::int64_t first, int offset, const Chunk<Storage<Type>>& x) const {
-    x_gradient_.store_full(first, offset, gradient(first + offset, x));
+  using Ahead = Chunk<Storage<Type>>;  ///< of the gradient from above
+
+  [[nodiscard]] __device__ Ahead load_ahead(std::int64_t first) const { return y_gradient_.load(first, kChunk); }
+
+  __device__ void store_full(std::int64_t first, int offset, const Chunk<Storage<Type>>& x, const Ahead& above) const {
+    x_gradient_.store_full(first, offset, gradient(x, above));
   }
   __device__ void store(std::int64_t first, int /*count*/, const Chunk<Storage<Type>>& x) const {
-    x_gradient_.store(first, kChunk, gradient(first, x));
+    x_gradient_.store(first, kChunk, gradient(x, load_ahead(first)));
   }
 
  private:
-  [[nodiscard]] __device__ Chunk<Storage<Type>> gradient(std::int64_t first, const Chunk<Storage<Type>>& x) const {
-    const Chunk<Storage<Type>> above = y_gradient_.load(first, kChunk);
+  [[nodiscard]] __device__ Chunk<Storage<Type>> gradient(const Chunk<Storage<Type>>& x,
+                                                         const Chunk<Storage<Type>>& above) const {
     float values[kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) values[i] = widen<Type>(above, i) * slope_.of(widen<Type>(x, i));
+    for (int i = 0; i < kChunk; ++i) values[i] = widen<Type>(x, i);
+    slope_.apply(values);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] *= widen<Type>(above, i);
     return rounded<Type>(values);
   }
 

@@ -73,44 +73,100 @@ struct FinishInput {
 template <DType Type, int Bits>
 struct GradientSums {
   static constexpr int kBlocksOfMultiprocessor = 4;
+  static constexpr int kStages = Type == DType::f32 ? 2 : 3;
+
+  /// All that is read for a full tile.
+  struct Stage {
+    static constexpr int kQuads = Chunk<Storage<Type>>::kWords / 4;  ///< 16 bytes each, of a chunk
+    uint4 gradients[kBlocks * kWarp * kQuads];
+    uint4 codes[kTile / 8 * Bits / 16];
+    uint4 mask[kTile / 8 / 16];
+    uint4 stats[2];
+  };
 
   RotatedBuffer buffer;
   KernelSeed seed;
   const void* y_gradient;
   const std::byte* positive;
 
-  __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t /*phase*/) const {
-    Chunk<Storage<Type>> gradients[kBlocks] = {};
-    std::uint32_t masks[kBlocks];
-    EncodedChunk<Bits> in[kBlocks] = {};
-    const TileCodes<Bits, true> codes(buffer, ops::kGroup, tile, lane);
+  [[nodiscard]] __device__ std::int64_t full_tiles() const { return buffer.geometry.elems / kTile; }
+
+  __device__ void copy_ahead(Stage& stage, std::int64_t tile, int lane) const {
+    constexpr int kStatBytes = kBlocks * 2;  // times the size of a statistic
+    const auto* const gradients = static_cast<const Storage<Type>*>(y_gradient) + tile * kTile;
+#pragma unroll
+    for (int k = 0; k < kBlocks * Stage::kQuads; ++k) {
+      cuda::copy_ahead(stage.gradients[k * kWarp + lane], reinterpret_cast<const uint4*>(gradients) + k * kWarp + lane);
+    }
+    const std::byte* const codes = buffer.codes + tile * (kTile / 8 * Bits);
+    if (lane < kTile / 8 * Bits / 16) cuda::copy_ahead(stage.codes[lane], codes + lane * 16);
+    if (positive != nullptr && lane < kTile / 8 / 16) {
+      cuda::copy_ahead(stage.mask[lane], positive + tile * (kTile / 8) + lane * 16);
+    }
+    const int bytes = buffer.stats == StatsType::bf16 ? kStatBytes * 2 : kStatBytes * 4;
+    if (lane < bytes / 16) cuda::copy_ahead(stage.stats[lane], buffer.stats_section + tile * bytes + lane * 16);
+  }
+
+  /// A full tile, from its stage.
+  __device__ void add(LaneSums& sums, const Stage& stage, std::int64_t tile, int lane) const {
+    const Rotation<HalfHadamard> rotation(seed.key(), tile, lane, ops::kGroup);
+    const LevelTable<Bits> table;
+    const auto* const codes = reinterpret_cast<const std::byte*>(stage.codes);
+    const auto* const masks = reinterpret_cast<const std::uint8_t*>(stage.mask);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      const std::int64_t first = tile * kTile + b * kBlock + lane * kChunk;
-      masks[b] = 0xffU;
-      if (slot_exists<false>(buffer.geometry, tile, b, lane)) {
-        in[b].codes = static_cast<EightCodes<Bits>>(load_codes<Bits>(codes.at(b), Bits));
-        in[b].stats = load_stats(buffer.stats_section, tile * kBlocks + b, buffer.stats);
+      Chunk<Storage<Type>> gradient;
+#pragma unroll
+      for (int k = 0; k < Stage::kQuads; ++k) {
+        const uint4 four = stage.gradients[(b * kWarp + lane) * Stage::kQuads + k];
+        gradient.w[4 * k] = four.x;
+        gradient.w[4 * k + 1] = four.y;
+        gradient.w[4 * k + 2] = four.z;
+        gradient.w[4 * k + 3] = four.w;
       }
-      if (first >= buffer.geometry.elems) continue;
-      gradients[b] = load_whole<Type>(y_gradient, first);
-      if (positive != nullptr) masks[b] = static_cast<std::uint32_t>(positive[first >> 3]);
+      EncodedChunk<Bits> in;
+      in.codes = static_cast<EightCodes<Bits>>(load_codes<Bits>(codes + (b * kWarp + lane) * Bits, Bits));
+      in.stats = load_stats(reinterpret_cast<const std::byte*>(stage.stats), b, buffer.stats);
+      if (positive != nullptr) keep_masked<Type>(gradient, masks[b * kWarp + lane]);
+      add_block(sums, b, in, gradient, table, rotation);
     }
+  }
+
+  /// Any tile.
+  __device__ void add(LaneSums& sums, std::int64_t tile, int lane, std::uint32_t /*phase*/) const {
+    const TileCodes<Bits, true> codes(buffer, ops::kGroup, tile, lane);
     const Rotation<HalfHadamard> rotation(seed.key(), tile, lane, ops::kGroup);
     const LevelTable<Bits> table;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      std::uint32_t pairs[4];
-      rotate_back<Bits>(in[b].codes, b, table, rotation, pairs);
-      keep_masked<Type>(gradients[b], masks[b]);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        const float2 pair = __half22float2(as_packed<__half2>(pairs[i / 2]));
-        const float value = fmaf(i % 2 == 0 ? pair.x : pair.y, in[b].stats.second, in[b].stats.first);
-        const float gradient = widen<Type>(gradients[b], i);
-        sums.first[b][i] += gradient;
-        sums.second[b][i] = fmaf(gradient, value, sums.second[b][i]);
+      const std::int64_t first = tile * kTile + b * kBlock + lane * kChunk;
+      Chunk<Storage<Type>> gradient = {};
+      EncodedChunk<Bits> in = {};
+      if (slot_exists<false>(buffer.geometry, tile, b, lane)) {
+        in.codes = static_cast<EightCodes<Bits>>(load_codes<Bits>(codes.at(b), Bits));
+        in.stats = load_stats(buffer.stats_section, tile * kBlocks + b, buffer.stats);
       }
+      if (first < buffer.geometry.elems) {
+        gradient = load_whole<Type>(y_gradient, first);
+        keep_masked<Type>(gradient, mask_bits(positive, first));
+      }
+      add_block(sums, b, in, gradient, table, rotation);
+    }
+  }
+
+ private:
+  __device__ static void add_block(LaneSums& sums, int block, const EncodedChunk<Bits>& in,
+                                   const Chunk<Storage<Type>>& gradients, const LevelTable<Bits>& table,
+                                   const Rotation<HalfHadamard>& rotation) {
+    std::uint32_t pairs[4];
+    rotate_back<Bits>(in.codes, block, table, rotation, pairs);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const float2 pair = __half22float2(as_packed<__half2>(pairs[i / 2]));
+      const float value = fmaf(i % 2 == 0 ? pair.x : pair.y, in.stats.second, in.stats.first);
+      const float gradient = widen<Type>(gradients, i);
+      sums.first[block][i] += gradient;
+      sums.second[block][i] = fmaf(gradient, value, sums.second[block][i]);
     }
   }
 };
@@ -144,7 +200,7 @@ template <DType Type, int Bits, class Map>
 void decode_mapped(const Rotated& spec, const ops::DenormalizedJob& job, const Map& map) {
   using Target = MappedTarget<Type, Map>;
   launch(rotated_decode_kernel<Type, Bits, ops::kGroup, Target>, tile_count(job.decode.geometry), *job.decode.stream,
-         rotated_buffer(spec, job.decode, job.decode.src), Target(job.decode.dst.data, job.channels, map, job.positive),
+         rotated_buffer(spec, job.decode, job.decode.src), Target(job.decode.dst.data, job.channels, map),
          KernelSeed(job.decode.seed));
 }
 
@@ -172,7 +228,9 @@ void encode_normalized(const Rotated& spec, const ops::NormalizedJob& job) {
 
 void decode_normalized(const Rotated& spec, const ops::DenormalizedJob& job) {
   with_type_and_bits(job.decode.dst.dtype, spec,
-                     [&]<DType Type, int Bits>() { decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm}); });
+                     [&]<DType Type, int Bits>() {
+                       decode_mapped<Type, Bits>(spec, job, OutputMap{job.norm, job.positive});
+                     });
 }
 
 void batch_norm_backward(const Rotated& spec, const ops::DenormalizedJob& job, NormValues values,
@@ -187,7 +245,7 @@ void batch_norm_backward(const Rotated& spec, const ops::DenormalizedJob& job, N
                                           gradients.y, job.positive};
     sum_channels(source, finish, ops::ChannelSums(shape), workspace + ops::GradientNumbers::kCount * job.channels,
                  *decode.stream);
-    decode_mapped<Type, Bits>(spec, job, GradientMap{gradients.y, numbers});
+    decode_mapped<Type, Bits>(spec, job, GradientMap{gradients.y, numbers, job.positive});
   });
 }
 

@@ -13,7 +13,6 @@ namespace actzip::cuda {
 
 /// Where a chunk lies in rows of channels.
 struct RowPlace {
-  std::int64_t element;
   std::uint32_t row;
   std::uint32_t channel;
 };
@@ -47,7 +46,7 @@ class Channels {
     const std::uint32_t sum = tile - tile_row * count_ + (static_cast<std::uint32_t>(first) & (kTile - 1)) +
                               static_cast<std::uint32_t>(offset);
     const std::uint32_t rows = __umulhi(sum, reciprocal_);
-    return {first + offset, tile_row + rows, sum - rows * count_};
+    return {tile_row + rows, sum - rows * count_};
   }
 
  private:
@@ -143,43 +142,50 @@ class NormalizingSource : public DenseAccess<Storage<Type>> {
   std::byte* positive_;
 };
 
-/// The target of a decoding: stores map.of() of the decoded values, to which it passes their bits of `positive`, or
-/// ones if that is null.
+/// The bits of `positive` for the chunk that begins with `element`; ones if it is null.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t mask_bits(const std::byte* positive, std::int64_t element) {
+  if (positive == nullptr) return 0xffU;
+  return static_cast<std::uint32_t>(__ldg(reinterpret_cast<const unsigned char*>(positive) + (element >> 3)));
+}
+
+/// The target of a decoding: stores map.of() of the decoded values.
 template <DType Type, class Map>
 class MappedTarget {
  public:
   static constexpr bool kDense = true;
-  static constexpr int kBlocksOfMultiprocessor = 8;  ///< few, because the channels' numbers need registers
+  static constexpr int kBlocksOfMultiprocessor = Map::kBlocksOfMultiprocessor;
+  using Ahead = typename Map::template Ahead<Type>;
 
-  MappedTarget(void* data, std::int64_t channels, const Map& map, const std::byte* positive)
-      : target_(data, {}), channels_(channels), map_(map), positive_(positive) {}
+  MappedTarget(void* data, std::int64_t channels, const Map& map) : target_(data, {}), channels_(channels), map_(map) {}
 
-  __device__ void store_full(std::int64_t first, int offset, const Chunk<Storage<Type>>& x) const {
-    target_.store_full(first, offset, mapped(first, offset, x));
+  [[nodiscard]] __device__ Ahead load_ahead(std::int64_t first) const { return map_.template load_ahead<Type>(first); }
+
+  __device__ void store_full(std::int64_t first, int offset, const Chunk<Storage<Type>>& x, const Ahead& ahead) const {
+    target_.store_full(first, offset, map_.template of<Type>(channels_.place(first, offset), x, ahead));
   }
   __device__ void store(std::int64_t first, int /*count*/, const Chunk<Storage<Type>>& x) const {
-    target_.store(first, kChunk, mapped(first, 0, x));
+    target_.store(first, kChunk, map_.template of<Type>(channels_.place(first, 0), x, load_ahead(first)));
   }
 
  private:
-  [[nodiscard]] __device__ Chunk<Storage<Type>> mapped(std::int64_t first, int offset,
-                                                       const Chunk<Storage<Type>>& x) const {
-    const std::uint32_t mask =
-        positive_ != nullptr ? static_cast<std::uint32_t>(
-                                   __ldg(reinterpret_cast<const unsigned char*>(positive_) + ((first + offset) >> 3)))
-                             : 0xffU;
-    return map_.template of<Type>(channels_.place(first, offset), x, mask);
-  }
-
   DenseAccess<Storage<Type>> target_;
   Channels channels_;
   Map map_;
-  const std::byte* positive_;
 };
 
 /// The output of a batch norm, followed by a ReLU if there is a mask.
 struct OutputMap {
+  static constexpr int kBlocksOfMultiprocessor = 8;  ///< few, because the channels' numbers need registers
+  template <DType Type>
+  using Ahead = std::uint32_t;  ///< the mask
+
   Normalization norm;
+  const std::byte* positive;  ///< or null
+
+  template <DType Type>
+  [[nodiscard]] __device__ Ahead<Type> load_ahead(std::int64_t first) const {
+    return mask_bits(positive, first);
+  }
 
   template <DType Type>
   [[nodiscard]] __device__ Chunk<Storage<Type>> of(const RowPlace& at, const Chunk<Storage<Type>>& x,
@@ -195,14 +201,26 @@ struct OutputMap {
 
 /// The gradient of the input: the sum of multiples of the output's gradient and of the encoded value, and a constant.
 struct GradientMap {
+  static constexpr int kBlocksOfMultiprocessor = 6;  ///< fewer, because gradients need registers, too
+  template <DType Type>
+  struct Ahead {
+    Chunk<Storage<Type>> gradient;
+    std::uint32_t mask;
+  };
+
   const void* y_gradient;
   ops::GradientNumbers numbers;
+  const std::byte* positive;  ///< or null
+
+  template <DType Type>
+  [[nodiscard]] __device__ Ahead<Type> load_ahead(std::int64_t first) const {
+    return {load_whole<Type>(y_gradient, first), mask_bits(positive, first)};
+  }
 
   template <DType Type>
   [[nodiscard]] __device__ Chunk<Storage<Type>> of(const RowPlace& at, const Chunk<Storage<Type>>& x,
-                                                   std::uint32_t mask) const {
-    Chunk<Storage<Type>> gradient = load_whole<Type>(y_gradient, at.element);
-    keep_masked<Type>(gradient, mask);
+                                                   Ahead<Type> ahead) const {
+    keep_masked<Type>(ahead.gradient, ahead.mask);
     float by_gradient[kChunk];
     float by_value[kChunk];
     float constant[kChunk];
@@ -212,7 +230,8 @@ struct GradientMap {
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      values[i] = fmaf(widen<Type>(gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_value[i], constant[i]));
+      values[i] =
+          fmaf(widen<Type>(ahead.gradient, i), by_gradient[i], fmaf(widen<Type>(x, i), by_value[i], constant[i]));
     }
     return rounded<Type>(values);
   }

@@ -10,11 +10,21 @@ namespace actzip::cuda {
 namespace {
 
 struct RowMap {
+  static constexpr int kBlocksOfMultiprocessor = 8;  ///< few, because the channels' numbers need registers
+  struct Nothing {};
+  template <DType Type>
+  using Ahead = Nothing;
+
   RowNorm norm;
 
   template <DType Type>
+  [[nodiscard]] __device__ Nothing load_ahead(std::int64_t /*first*/) const {
+    return {};
+  }
+
+  template <DType Type>
   [[nodiscard]] __device__ Chunk<Storage<Type>> of(const RowPlace& at, const Chunk<Storage<Type>>& x,
-                                                   std::uint32_t /*mask*/) const {
+                                                   Nothing /*ahead*/) const {
     const float inverse_deviation = __ldg(norm.inverse_deviation + at.row);
     const float offset = norm.mean != nullptr ? -__ldg(norm.mean + at.row) * inverse_deviation : 0.0F;
     float values[kChunk];
@@ -52,8 +62,7 @@ void decode_row_normalized(const Rotated& spec, const codec::DecodeJob& job, std
   with_type_and_bits(job.dst.dtype, spec, [&]<DType Type, int Bits>() {
     using Target = MappedTarget<Type, RowMap>;
     launch(rotated_decode_kernel<Type, Bits, ops::kGroup, Target>, tile_count(job.geometry), *job.stream,
-           rotated_buffer(spec, job, job.src), Target(job.dst.data, channels, RowMap{norm}, nullptr),
-           KernelSeed(job.seed));
+           rotated_buffer(spec, job, job.src), Target(job.dst.data, channels, RowMap{norm}), KernelSeed(job.seed));
   });
 }
 
