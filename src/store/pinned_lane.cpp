@@ -104,14 +104,15 @@ void PinnedLane::wait_outside(Lock& lock, const std::shared_ptr<void>& point) {
   memory_.wait_for(held);
 }
 
-/// What is put away last is needed first and would soon be back, so a window of bytes stays. Older blobs leave as soon
-/// as the device has encoded them. Frameworks enqueue far ahead of their device: without this wait nobody could tell
-/// whether the copies keep up, and the framework would look for memory that is not free yet. Waiting costs nothing,
-/// since the device still has everything to do that came after.
+/// What is put away last is needed first and would soon be back: a blob stays until a window of bytes has come after it.
+/// Older blobs leave as soon as the device has encoded them. Frameworks enqueue far ahead of their device. So this waits
+/// for a blob that two windows have followed: otherwise nobody could tell whether the copies keep up, and the framework
+/// would look for memory that is not free yet. Meanwhile the device still has everything to do that came after.
 void PinnedLane::let_leave(Lock& lock) {
-  while (next_leaving_ != nullptr && waiting_bytes_ > options_.window_bytes) {
+  while (next_leaving_ != nullptr && waiting_bytes_ - next_leaving_->size >= options_.window_bytes) {
     PinnedBlob& blob = *next_leaving_;
     if (!copier_.has_passed(blob.encoded)) {
+      if (waiting_bytes_ - blob.size < 2 * options_.window_bytes) return;
       wait_outside(lock, blob.encoded);
       continue;
     }

@@ -96,6 +96,12 @@ def active():
     return torch.cuda.memory_stats()["active_bytes.all.current"]
 
 
+def requested():
+    """Bytes that the program has requested and not freed. The allocator may use larger blocks, not always the same."""
+    active()
+    return torch.cuda.memory_stats()["requested_bytes.all.current"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"preset": "exact"}, {"bits": 4}])
 def test_changes_no_gradient(kind, options):
@@ -257,9 +263,9 @@ def test_many_steps_are_flat():
     for step in range(30):
         gradients(model, x, session)
         if step >= 5:
-            seen.append((active(), session.report().offload.pinned_bytes))
+            seen.append((requested(), session.report().offload.pinned_bytes))
     on_device, pinned = zip(*seen)
-    assert max(on_device) - min(on_device) < 1 << 20, on_device
+    assert max(on_device) - min(on_device) < 1 << 16, on_device
     assert pinned[-1] <= 1.5 * pinned[0], pinned  # what leaves depends a little on the time that copies take
 
 

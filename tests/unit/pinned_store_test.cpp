@@ -24,8 +24,7 @@ using test::PinnedBudgetTest;
 using test::PinnedStoreTest;
 
 TEST_F(PinnedStoreTest, GivesBackWhatWasPutAwayAndKeepsTheLast) {
-  std::vector<Allocation> blobs = forward(40);
-  device.synchronize();
+  std::vector<Allocation> blobs = slow_forward(40);
   EXPECT_EQ(store->stats().away_bytes + store->stats().passed_over, 36 * kBlob) << "a window of them stays";
   EXPECT_GT(store->stats().away_bytes, 0U);
   EXPECT_EQ(device.device_bytes, 40 * kBlob - store->stats().away_bytes);
@@ -63,7 +62,8 @@ TEST_F(PinnedStoreTest, WhatCannotLeaveFastEnoughStays) {
   std::vector<Allocation> blobs = forward(30);
   EXPECT_GT(store->stats().passed_over, 10 * kBlob);
   EXPECT_GT(store->stats().copied_out, 0U);
-  EXPECT_EQ(store->stats().copied_out + store->stats().passed_over, 26 * kBlob);
+  EXPECT_GE(store->stats().copied_out + store->stats().passed_over, 22 * kBlob) << "two windows stay, or one";
+  EXPECT_LE(store->stats().copied_out + store->stats().passed_over, 26 * kBlob);
   device.copy_microseconds = 0;
   backward(blobs);
 }
@@ -71,9 +71,19 @@ TEST_F(PinnedStoreTest, WhatCannotLeaveFastEnoughStays) {
 TEST_F(PinnedStoreTest, OneThatIsLargerThanTheWindowLeavesAndComesBackAhead) {
   std::vector<Allocation> blobs;
   for (std::uint64_t i = 0; i < 6; ++i) blobs.push_back(kept(2 * kSmallWindow, i));
-  EXPECT_EQ(store->stats().copied_out + store->stats().passed_over, 12 * kSmallWindow);
+  EXPECT_EQ(store->stats().copied_out + store->stats().passed_over, 10 * kSmallWindow);
   backward(blobs);
   EXPECT_LE(store->stats().waits, 1U);
+}
+
+TEST_F(PinnedStoreTest, TheLastLargeOneStaysSinceItIsNeededFirst) {
+  std::vector<Allocation> blobs = slow_forward(20);
+  blobs.push_back(kept(5 * kSmallWindow, 20));
+  device.synchronize();
+  blobs.push_back(kept(kBlob, 21));
+  device.synchronize();
+  EXPECT_EQ(store->stats().copied_out, 20 * kBlob) << "all that came before it";
+  backward(blobs);
 }
 
 TEST_F(PinnedStoreTest, PinnedMemoryIsUsedAgainInTheNextStep) {
@@ -226,14 +236,17 @@ TEST_F(PinnedStoreTest, SaysWhichStepLeft) {
   std::atomic<std::int64_t> step = -1;
   std::vector<Allocation> blobs{kept(kBlob, 0, {}, {&step, 7})};
   EXPECT_EQ(step, -1);
-  for (std::uint64_t i = 1; i < 6; ++i) blobs.push_back(kept(kBlob, i));
+  for (std::uint64_t i = 1; i < 6; ++i) {
+    device.synchronize();
+    blobs.push_back(kept(kBlob, i));
+  }
   EXPECT_EQ(step, 7);
 }
 
 TEST_F(PinnedStoreTest, WithoutPinnedMemoryEverythingStaysAndIsSaidOnce) {
   device.pinned_limit = 0;
   for (int step = 0; step < 2; ++step) {
-    std::vector<Allocation> blobs = forward(60);
+    std::vector<Allocation> blobs = slow_forward(60);
     EXPECT_EQ(store->stats().passed_over, static_cast<std::size_t>(step + 1) * 56 * kBlob);
     backward(blobs);
     EXPECT_EQ(store->take_notice(), step > 0 ? ""
