@@ -14,6 +14,7 @@
 #include "actzip/codec.hpp"
 #include "actzip/error.hpp"
 #include "actzip/torch.hpp"
+#include "compile/graph_gradients.hpp"
 #include "compile/graph_policy.hpp"
 #include "compile/graph_sessions.hpp"
 #include "session/session_impl.hpp"
@@ -71,6 +72,11 @@ void bind_graphs(py::module_& module) {
   module.def("set_default_graph_session", &set_default_graph_session);
   module.def("exchange_current_graph_session", &exchange_current_graph_session);
   module.def("decide", &decide, py::arg("session"), py::arg("dtype"), py::arg("shape"), py::arg("savers"));
+  module.def("activation_gradients", [] {
+    std::vector<std::pair<std::string, std::string>> found;
+    for (auto& [name, approximate] : activation_gradients()) found.emplace_back(name, approximate);
+    return found;
+  });
   module.def("encoded_bytes",
              [](const std::string& codec, const std::string& dtype, std::int64_t elems, std::int64_t segments) {
                return encoded_bytes(parse_spec(codec), parse_dtype(dtype), elems, {.count = segments});

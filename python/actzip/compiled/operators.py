@@ -52,6 +52,21 @@ def _encode(tensor: torch.Tensor, codec: str, segments: torch.types.IntLikeType,
     return tensor.new_empty((size,), dtype=torch.uint8)
 
 
+@torch.library.register_fake("actzip::activation_backward")
+def _activation_backward(bytes: torch.Tensor, codec: str, seeds: torch.Tensor, line: int, gradient: torch.Tensor,
+                         name: str, approximate: str) -> torch.Tensor:
+    return torch.empty_strided(gradient.shape, gradient.stride(), dtype=gradient.dtype, device=gradient.device)
+
+
+@torch.library.register_fake("actzip::batch_norm_backward")
+def _batch_norm_backward(
+    bytes: torch.Tensor, codec: str, seeds: torch.Tensor, line: int, positive: torch.Tensor | None, positive_line: int,
+    gradient: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, inverse_deviation: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    for_input = torch.empty_strided(gradient.shape, gradient.stride(), dtype=gradient.dtype, device=gradient.device)
+    return for_input, torch.empty_like(weight), torch.empty_like(weight)
+
+
 @torch.library.register_fake("actzip::decode")
 def _decode(bytes: torch.Tensor, codec: str, segments: torch.types.IntLikeType, seeds: torch.Tensor, line: int,
             size: list[torch.types.IntLikeType], stride: list[torch.types.IntLikeType],

@@ -10,6 +10,7 @@ from torch.fx import Graph, Node
 
 from .. import _C
 from .attention import AttentionAgain
+from .fused import FusedGradients
 from .interface import Interface, UnknownShape
 from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_tensor, is_view, module_of, own_name,
                     schema_name, shape_hint, size_hint, stride_hint)
@@ -100,6 +101,7 @@ class Rewrite:
                           "is left as it is: nothing of it is compressed", stacklevel=2)
             return False
         self._encode_all(self._choose_for_all())
+        FusedGradients(self._between).run()
         self._between.close()
         return True
 
@@ -136,8 +138,11 @@ class Rewrite:
             if not self._is_comparison(node) or self._has_plane(node, readers):
                 continue
             made = self._in_forward(node, readers)
-            if made is not None and made in self._data:
-                self._replace(node, made)
+            if made is None or made not in self._data:
+                continue
+            if own_name(node) == "le" and node.args[1] == 0:
+                node, made = self._inverted(node, made)
+            self._replace(node, made)
         self._between.drop_unread()
 
     @staticmethod
@@ -175,6 +180,23 @@ class Rewrite:
         if any(source in self._data for source in made.all_input_nodes):
             self._data.add(made)
         return made
+
+    def _inverted(self, node: Node, made: Node) -> tuple[Node, Node]:
+        """Hands over where a ReLU lets values pass, as in eager mode, instead of where it stops them: kernels read masks
+        that way."""
+        with self._backward.inserting_after(node):
+            again = self._between.call(self._backward, torch.ops.aten.logical_not.default, (node,), f"{node.name}_stopped")
+        node.replace_all_uses_with(again, delete_user_cb=lambda user: user is not again)
+        with self._backward.inserting_before(again):
+            passed = self._between.call(self._backward, torch.ops.aten.logical_not.default, (node,), f"{node.name}_passed")
+        again.args = (passed,)
+        with self._forward.inserting_after(made):
+            passed_in_forward = self._between.call(self._forward, torch.ops.aten.logical_not.default, (made,),
+                                                   f"{made.name}_passed")
+        for new, old in ((passed, node), (passed_in_forward, made)):
+            new.meta = {**old.meta, "val": new.meta["val"]}
+        self._data.add(passed_in_forward)
+        return passed, passed_in_forward
 
     def _replace(self, node: Node, made: Node) -> None:
         reader = self._between.tensors.get(made) or self._hand_over_mask(node, made)

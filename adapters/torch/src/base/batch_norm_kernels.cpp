@@ -1,4 +1,4 @@
-#include "encoded/batch_norm_kernels.hpp"
+#include "base/batch_norm_kernels.hpp"
 
 #include <ATen/ops/empty.h>
 
@@ -40,10 +40,9 @@ at::Tensor workspace_for(const ChannelRows& shape, const at::TensorOptions& opti
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients_of(const BatchNormBackward& job) {
   const at::TensorOptions options = job.for_input.options();
-  const at::Tensor for_parameters = at::empty({2, job.shape.channels}, options.dtype(at::kFloat));
   const at::Tensor workspace = workspace_for(job.shape, options);
-  at::Tensor for_weight = for_parameters.select(0, 0);
-  at::Tensor for_bias = for_parameters.select(0, 1);
+  at::Tensor for_weight = at::empty({job.shape.channels}, options.dtype(at::kFloat));
+  at::Tensor for_bias = at::empty({job.shape.channels}, options.dtype(at::kFloat));
   batch_norm_backward(job.input.spec, job.shape, job.input.bytes, job.values, job.norm,
                       {.y = job.gradient.const_data_ptr(),
                        .x = job.for_input.mutable_data_ptr(),

@@ -16,6 +16,8 @@
 #include "actzip/error.hpp"
 #include "base/convert.hpp"
 #include "base/memory.hpp"
+#include "compile/graph_codes.hpp"
+#include "compile/graph_gradients.hpp"
 #include "compile/graph_sessions.hpp"
 #include "compile/running_graph.hpp"
 
@@ -100,18 +102,6 @@ GraphSessionPtr session_for(std::string_view options) {
   return found->second;
 }
 
-/// Returns the spec of a codec's text. Cached, because graphs pass the text in each call.
-const CodecSpec& spec_of(c10::string_view text) {
-  thread_local ByText<CodecSpec> t_known;
-  const std::string_view key(text.data(), text.size());
-  if (const auto found = t_known.find(key); found != t_known.end()) return found->second;
-  return t_known.emplace(key, parse_spec(key)).first->second;
-}
-
-Seed seed_at(const at::Tensor& seeds, std::int64_t line) {
-  return Seed::at(reinterpret_cast<const std::uint64_t*>(seeds.const_data_ptr<std::int64_t>()) + line);
-}
-
 DType dtype_of(c10::ScalarType type) {
   const auto dtype = to_dtype(type);
   TORCH_CHECK(dtype, "actzip: no codec takes ", type);
@@ -132,8 +122,8 @@ at::Tensor encode_tensor(const at::Tensor& tensor, c10::string_view codec, std::
   const std::size_t size = encoded_bytes(spec, dtype, shape, {.count = segments});
   at::Tensor bytes = at::empty({static_cast<std::int64_t>(size)}, tensor.options().dtype(at::kByte));
   encode(spec, {tensor.const_data_ptr(), dtype, shape, stream.device()},
-         {static_cast<std::byte*>(bytes.mutable_data_ptr()), size, stream.device()}, seed_at(seeds, line), stream,
-         {.count = segments});
+         {static_cast<std::byte*>(bytes.mutable_data_ptr()), size, stream.device()},
+         seed_of({bytes, codec, segments, seeds, line}), stream, {.count = segments});
   if (t_running.session && t_running.seeds == seeds.const_data_ptr()) {
     const auto kept_at = t_running.session->note_encoded(line, tensor, size);
     if (kept_at) encoded_sites().note_encoded(seeds.const_data_ptr(), line, *kept_at);
@@ -144,20 +134,44 @@ at::Tensor encode_tensor(const at::Tensor& tensor, c10::string_view codec, std::
 at::Tensor decode_tensor(const at::Tensor& bytes, c10::string_view codec, std::int64_t segments,
                          const at::Tensor& seeds, std::int64_t line, at::IntArrayRef size, at::IntArrayRef stride,
                          at::ScalarType type) {
-  const auto guard = c10::OptionalDeviceGuard(bytes.is_cuda() ? std::optional(bytes.device()) : std::nullopt);
-  const Stream stream = current_stream(bytes.device());
-  at::Tensor tensor = at::empty_strided(size, stride, bytes.options().dtype(type));
-  decode(
-      spec_of(codec),
-      {static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel()), stream.device()},
-      {tensor.mutable_data_ptr(), dtype_of(type), to_shape(tensor), stream.device()}, seed_at(seeds, line), stream,
-      {.count = segments});
-  ++g_decoded;
-  note_decoded(seeds.const_data_ptr(), line);
-  return tensor;
+  return decoded({bytes, codec, segments, seeds, line}, size, stride, type);
 }
 
 }  // namespace
+
+/// Cached, because graphs pass the text in each call.
+const CodecSpec& spec_of(c10::string_view codec) {
+  thread_local ByText<CodecSpec> t_known;
+  const std::string_view key(codec.data(), codec.size());
+  if (const auto found = t_known.find(key); found != t_known.end()) return found->second;
+  return t_known.emplace(key, parse_spec(key)).first->second;
+}
+
+Seed seed_of(const GraphCode& code) {
+  return Seed::at(reinterpret_cast<const std::uint64_t*>(code.seeds.const_data_ptr<std::int64_t>()) + code.line);
+}
+
+ConstByteSpan bytes_of(const GraphCode& code) {
+  return {static_cast<const std::byte*>(code.bytes.const_data_ptr()), code.bytes.nbytes(),
+          to_device(code.bytes.device())};
+}
+
+at::Tensor decoded(const GraphCode& code, at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType type) {
+  const at::Device device = code.bytes.device();
+  const auto guard = c10::OptionalDeviceGuard(device.is_cuda() ? std::optional(device) : std::nullopt);
+  const Stream stream = current_stream(device);
+  at::Tensor tensor = at::empty_strided(size, stride, code.bytes.options().dtype(type));
+  decode(spec_of(code.codec), bytes_of(code),
+         {tensor.mutable_data_ptr(), dtype_of(type), to_shape(tensor), stream.device()}, seed_of(code), stream,
+         {.count = code.segments});
+  note_read(code);
+  return tensor;
+}
+
+void note_read(const GraphCode& code) {
+  ++g_decoded;
+  encoded_sites().note_decoded(code.seeds.const_data_ptr(), code.line);
+}
 
 const RunningGraph& running_graph() { return t_running; }
 
@@ -165,8 +179,6 @@ void set_running_graph(RunningGraph graph) {
   t_running = std::move(graph);
   encoded_sites().put(t_running);
 }
-
-void note_decoded(const void* seeds, std::int64_t line) { encoded_sites().note_decoded(seeds, line); }
 
 std::uint64_t backwards_of_graphs() { return g_decoded; }
 
@@ -193,10 +205,12 @@ void register_graph_operators() {
         "decode(Tensor bytes, str codec, SymInt segments, Tensor seeds, int line, SymInt[] size, SymInt[] stride, "
         "ScalarType dtype) -> Tensor",
         fixed);
+    define_gradients(*library);
     for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
       auto* kernels = new ::torch::Library(::torch::Library::IMPL, "actzip", key, __FILE__, __LINE__);
       kernels->impl("encode", &encode_tensor);
       kernels->impl("decode", &decode_tensor);
+      implement_gradients(*kernels);
     }
     auto* common = new ::torch::Library(::torch::Library::IMPL, "actzip", c10::DispatchKey::CompositeExplicitAutograd,
                                         __FILE__, __LINE__);

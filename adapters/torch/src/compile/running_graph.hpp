@@ -24,10 +24,6 @@ struct RunningGraph {
 const RunningGraph& running_graph();
 void set_running_graph(RunningGraph graph);
 
-/// Says that the bytes of a line were decoded, in the graph with these seeds, on any thread. Does nothing for a graph
-/// that began long ago.
-void note_decoded(const void* seeds, std::int64_t line);
-
 /// Returns how many tensors all graphs have decoded. A changed number means that a backward has run.
 std::uint64_t backwards_of_graphs();
 

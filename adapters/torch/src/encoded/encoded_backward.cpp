@@ -27,7 +27,7 @@
 #include "base/convert.hpp"
 #include "base/memory.hpp"
 #include "base/run_of_memory.hpp"
-#include "encoded/batch_norm_kernels.hpp"
+#include "base/batch_norm_kernels.hpp"
 #include "encoded/encoded_tensor.hpp"
 #include "operators/operator_table.hpp"
 
