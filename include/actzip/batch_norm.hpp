@@ -86,7 +86,8 @@ enum class NormValues : std::uint8_t {
   input,   ///< x itself, as encode() makes them of the input
 };
 
-/// The gradients of a batch norm. If `positive` is not null, y_gradient counts only where its bit is 1.
+/// The gradients of a batch norm. If `positive` is not null, it is a multiple of 16, and y_gradient counts only where its
+/// bit is 1.
 struct BatchNormGradients {
   const void* y = nullptr;
   void* x = nullptr;

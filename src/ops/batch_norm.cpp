@@ -106,6 +106,7 @@ void batch_norm_backward(const CodecSpec& spec, const ChannelRows& shape, ConstB
   const auto decode = decode_job(kCall, spec, shape, src, gradients.x, seed, stream);
   check_norm(kCall, norm);
   if (norm.weight != nullptr) check_pointer(kCall, "the weight", norm.weight);
+  if (positive != nullptr) check_pointer(kCall, "the mask", positive);
   check_pointer(kCall, "the gradient of y", gradients.y);
   check_pointer(kCall, "the gradient of the weight", gradients.weight);
   check_pointer(kCall, "the gradient of the bias", gradients.bias);

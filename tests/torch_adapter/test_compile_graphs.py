@@ -258,7 +258,7 @@ def test_what_a_session_has_planned(model_class, options):
     kept = {site.site: site.codec for site in sites(plan=session)}
     planned = {name: eager[site.kept_by or name].codec for name, site in eager.items() if site.reason == "as planned"}
     assert len(planned) > 6 and len(set(planned.values())) > 2
-    assert {name: kept[name] for name in planned} == {  # graphs keep masks apart from values
+    assert {name: kept[name].removesuffix(":mask") for name in planned} == {  # some masks are apart from values
         name: codec.removesuffix(":mask") for name, codec in planned.items()}
     draws = [gradient(model, graphs_alone(model, plan=session), batch) for _ in range(4)]
     assert mean_error(draws, exact) == pytest.approx(error(expected, exact), rel=0.3)

@@ -85,14 +85,20 @@ def test_attention_beside_a_thread_that_draws(when):
     operands = {f"_scaled_dot_product_flash_attention.{name}": "as is" for name in ("query", "key", "value")}
     tensors = [torch.randn(2, 4, 256, 64, device="cuda", dtype=torch.float16) for _ in range(3)]
     expected = attention_gradients(None, tensors)
-    is_over, draws = threading.Event(), threading.Event()
+    is_over, draws, drawing = threading.Event(), threading.Event(), threading.Lock()
 
     def draw():
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             while not is_over.is_set():
-                if draws.wait(0.001):
-                    torch.rand(16, device="cuda")
+                draws.wait(0.001)
+                with drawing:
+                    if draws.is_set():
+                        torch.rand(16, device="cuda")
+
+    def stop_drawing():
+        with drawing:  # nothing is drawn afterwards
+            draws.clear()
 
     thread = threading.Thread(target=draw)
     thread.start()
@@ -105,7 +111,7 @@ def test_attention_beside_a_thread_that_draws(when):
                 draws.set()
             with actzip.Session(rules=operands), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
                 result = F.scaled_dot_product_attention(*(t * 1 for t in leaves), dropout_p=0.3)
-            draws.clear()
+            stop_drawing()
             exact = torch.autograd.grad(result.float().square().sum(), leaves, retain_graph=True) if when == "never" else None
             if when in ("backward", "both"):
                 draws.set()
@@ -116,7 +122,7 @@ def test_attention_beside_a_thread_that_draws(when):
                 refused += 1
                 continue
             finally:
-                draws.clear()
+                stop_drawing()
             if when in ("backward", "never"):  # otherwise forward itself drew other numbers
                 right += close(found, expected)
                 assert close(found, expected)

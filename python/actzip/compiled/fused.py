@@ -62,10 +62,9 @@ class FusedGradients:
         for i, number in enumerate(numbers):
             if number.meta["val"].dim() != 1:
                 last = numbers[i] = self._call(last, torch.ops.aten.view.default, (number, [-1]), f"{number.name}_flat")
-        mask, gradient = _behind_relu(gradient, match) or (None, gradient)
-        positive, line = (mask.args[0], mask.args[4]) if mask is not None else (None, 0)
+        relu, gradient = _behind_relu(gradient, match) or ((None, "", 0), gradient)
         self._replace(match, self._call(last, ops.batch_norm_backward.default,
-                                        (*_code(decoded), positive, line, gradient, *numbers),
+                                        (*_code(decoded), *relu, gradient, *numbers),
                                         f"{decoded.name}_gradients"), [0, 1, 2])
         return True
 
@@ -131,9 +130,9 @@ def _batch_norm_gradient(gradient: torch.Tensor, values: torch.Tensor, weight: t
         gradient, values, weight, None, None, mean, inverse_deviation, True, 1e-5, [True, True, True])
 
 
-def _behind_relu(gradient: Node, match: Match) -> tuple[Node, Node] | None:
-    """If the gradient is that of a ReLU's input, and only the match reads it, returns the decoded mask of the ReLU and
-    the gradient of its result."""
+def _behind_relu(gradient: Node, match: Match) -> tuple[tuple[Node, str, int], Node] | None:
+    """If the gradient is that of a ReLU's input, and only the match reads it, returns bytes with the mask of the ReLU,
+    their codec and line, and the gradient of its result."""
     if own_name(gradient) != "where" or not set(gradient.users) <= match.inside:
         return None
     stopped, zero, above = gradient.args
@@ -142,8 +141,11 @@ def _behind_relu(gradient: Node, match: Match) -> tuple[Node, Node] | None:
     if own_name(stopped) != "logical_not":
         return None
     [passed] = stopped.args
-    is_mask = passed.target is ops.decode.default and passed.args[1] == "mask"
-    return (passed, above) if is_mask else None
+    if passed.target is not ops.decode.default or passed.args[2] != 1:
+        return None
+    data, codec, _, _, line, *_ = passed.args
+    is_mask = codec == "mask" or (codec.startswith("rotated:") and codec.endswith(":mask"))
+    return ((data, codec, line), above) if is_mask else None
 
 
 def _is_zero(node: object) -> bool:

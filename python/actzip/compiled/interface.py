@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .nodes import is_symbol, is_tensor, value_of
+from .nodes import is_symbol, is_tensor, own_name, value_of
 
 
 class UnknownShape(Exception):
@@ -80,6 +80,13 @@ class Interface:
             self.keep_back(node)
         for node in [node for node, reader in self._new.items() if not reader.users]:
             self.backward.erase_node(self._new.pop(node))
+
+    def remove_aliases(self) -> None:
+        """Lets backward read tensors themselves instead of aliases, as Inductor does, too."""
+        for node in self.backward.nodes:
+            if node.op == "call_function" and own_name(node) in ("alias", "detach"):
+                node.replace_all_uses_with(node.args[0])
+                self.backward.erase_node(node)
 
     def size(self, size: Any) -> Any:
         """Returns a size as a number, or as a node of backward that computes it. Raises UnknownShape if none can."""

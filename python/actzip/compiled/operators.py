@@ -60,8 +60,8 @@ def _activation_backward(bytes: torch.Tensor, codec: str, seeds: torch.Tensor, l
 
 @torch.library.register_fake("actzip::batch_norm_backward")
 def _batch_norm_backward(
-    bytes: torch.Tensor, codec: str, seeds: torch.Tensor, line: int, positive: torch.Tensor | None, positive_line: int,
-    gradient: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, inverse_deviation: torch.Tensor
+    bytes: torch.Tensor, codec: str, seeds: torch.Tensor, line: int, relu_bytes: torch.Tensor | None, relu_codec: str,
+    relu_line: int, gradient: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, inverse_deviation: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     for_input = torch.empty_strided(gradient.shape, gradient.stride(), dtype=gradient.dtype, device=gradient.device)
     return for_input, torch.empty_like(weight), torch.empty_like(weight)

@@ -110,6 +110,7 @@ class Rewrite:
         return self._choose_for_all() if self._between.tensors and self._between.is_plain else {}
 
     def _choose_for_all(self) -> dict[Node, Choice]:
+        self._between.remove_aliases()
         self._between.compute_sizes()
         self._attention.run()
         self._lines = {node: self._line(node, decision, "recomputed")

@@ -74,30 +74,32 @@ at::Tensor activation_gradient(const at::Tensor& bytes, c10::string_view codec, 
   return below;
 }
 
-/// Where a ReLU let values pass, as the codec `mask` keeps it. No bytes if there is no ReLU.
-struct Passed {
-  const std::optional<at::Tensor>& bytes;
-  std::int64_t line;
-};
+/// The mask of a ReLU, which is all there is of the codec `mask`, and lies at the end of others. Null if there is no ReLU.
+const std::byte* plane_of(const std::optional<GraphCode>& relu, const ChannelRows& shape) {
+  if (!relu) return nullptr;
+  const ConstByteSpan bytes = bytes_of(*relu);
+  return bytes.data + (bytes.size - sign_plane_bytes(shape));
+}
 
-ThreeTensors norm_gradients(const GraphCode& code, const Passed& passed, const at::Tensor& gradient,
+ThreeTensors norm_gradients(const GraphCode& code, const std::optional<GraphCode>& relu, const at::Tensor& gradient,
                             const Normalization& norm, const ChannelRows& shape) {
   const at::Tensor below = at::empty_strided(gradient.sizes(), gradient.strides(), gradient.options());
-  const auto* const positive =
-      passed.bytes ? static_cast<const std::byte*>(passed.bytes->const_data_ptr()) : nullptr;
   const Encoding encoding{spec_of(code.codec), bytes_of(code), seed_of(code), {}, {}};
-  auto result = gradients_of({encoding, NormValues::input, shape, norm, positive, gradient, below});
+  auto result = gradients_of({encoding, NormValues::input, shape, norm, plane_of(relu, shape), gradient, below});
   note_read(code);
-  if (passed.bytes) note_read({*passed.bytes, "mask", 1, code.seeds, passed.line});
+  if (relu) note_read(*relu);
   return result;
 }
 
-/// `gradient` has the sizes, strides and type of what was encoded.
+/// `gradient` has the sizes, strides and type of what was encoded. If there are bytes of a ReLU's result, it is the
+/// gradient of that.
 ThreeTensors batch_norm_gradient(const at::Tensor& bytes, c10::string_view codec, const at::Tensor& seeds,
-                                 std::int64_t line, const std::optional<at::Tensor>& positive,
-                                 std::int64_t positive_line, const at::Tensor& gradient, const at::Tensor& weight,
-                                 const at::Tensor& mean, const at::Tensor& inverse_deviation) {
+                                 std::int64_t line, const std::optional<at::Tensor>& relu_bytes,
+                                 c10::string_view relu_codec, std::int64_t relu_line, const at::Tensor& gradient,
+                                 const at::Tensor& weight, const at::Tensor& mean,
+                                 const at::Tensor& inverse_deviation) {
   const GraphCode code{bytes, codec, 1, seeds, line};
+  const auto relu = relu_bytes ? std::optional(GraphCode{*relu_bytes, relu_codec, 1, seeds, relu_line}) : std::nullopt;
   const auto guard = guard_of(bytes);
   const ChannelRows shape = rows_of(gradient);
   const bool fits = are_plain(weight, gradient) && are_plain(mean, gradient) && are_plain(inverse_deviation, gradient) &&
@@ -107,13 +109,10 @@ ThreeTensors batch_norm_gradient(const at::Tensor& bytes, c10::string_view codec
     norm.weight = floats(weight);
     norm.mean = floats(mean);
     norm.inverse_deviation = floats(inverse_deviation);
-    return norm_gradients(code, {positive, positive_line}, gradient, norm, shape);
+    return norm_gradients(code, relu, gradient, norm, shape);
   }
   at::Tensor above = gradient;
-  if (positive) {
-    const GraphCode mask{*positive, "mask", 1, seeds, positive_line};
-    above = at::where(decoded(mask, gradient.sizes(), gradient.strides(), at::kBool), gradient, 0);
-  }
+  if (relu) above = at::where(decoded(*relu, gradient.sizes(), gradient.strides(), at::kBool), gradient, 0);
   const at::Tensor values = decoded(code, gradient.sizes(), gradient.strides(), gradient.scalar_type());
   return at::native_batch_norm_backward(above, values, weight, {}, {}, mean, inverse_deviation, /*train=*/true,
                                         /*eps=*/0.0, std::array<bool, 3>{true, true, true});
@@ -136,8 +135,8 @@ void define_gradients(::torch::Library& library) {
       "str approximate) -> Tensor",
       fixed);
   library.def(
-      "batch_norm_backward(Tensor bytes, str codec, Tensor seeds, int line, Tensor? positive, int positive_line, "
-      "Tensor gradient, Tensor weight, Tensor mean, Tensor inverse_deviation) -> (Tensor, Tensor, Tensor)",
+      "batch_norm_backward(Tensor bytes, str codec, Tensor seeds, int line, Tensor? relu_bytes, str relu_codec, "
+      "int relu_line, Tensor gradient, Tensor weight, Tensor mean, Tensor inverse_deviation) -> (Tensor, Tensor, Tensor)",
       fixed);
 }
 
