@@ -269,12 +269,36 @@ def test_a_model_that_torch_leaves_to_eager_code():
         def forward(self, x):
             return self.layer(x)
 
-    compiled = actzip.compile(Left())
-    with pytest.warns(UserWarning, match="no compiled graph of this model keeps anything for backward"):
+    model = Left()
+    compiled = actzip.compile(model, bits=4)
+    with pytest.warns(UserWarning, match="from the next call on, an eager session compresses"):
         compiled(torch.randn(64, 64))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compiled(torch.randn(64, 64))  # it warns only once
+        for _ in range(2):  # it warns only once
+            compiled(torch.randn(64, 64)).sum().backward()
+    [site] = [site for site in compiled.session.report().sites if site.kind == "encoded"]
+    assert (site.site, site.codec) == ("layer: addmm.mat1", "rotated:4")
+    x = torch.randn(64, 64)  # each call gets a copy, because an input that its caller holds is kept as it is
+    assert 0 < error(gradient(model, lambda x: compiled(x.clone()), x), gradient(model, model, x)) < 0.02
+    assert 0 < actzip.verify(compiled, lambda: compiled(x.clone()).square().mean()).total.error < 0.02
+
+
+def test_a_graph_that_keeps_nothing_at_first():
+    class Late(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        def forward(self, x):
+            return self.layer(x).relu() if x.shape[0] > 1 else x + self.layer.bias
+
+    compiled = actzip.compile(Late())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.zeros(1, 64)).sum().backward()
+        compiled(torch.randn(64, 64)).sum().backward()
+    assert "encoded" in {site.kind for site in compiled.session.report().sites}
 
 
 def test_a_function():
@@ -307,7 +331,9 @@ def test_a_copy_runs_too():
 def test_verify():
     """Uses the options of test_a_cache_hit_still_reports(), whose graph is in the cache."""
     model, batch = make(MLP)
-    found = actzip.verify(actzip.compile(model, bits=3, seed=7), batch)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="actzip")
+        found = actzip.verify(actzip.compile(model, bits=3, seed=7), batch)
     assert 0 < found.total.error < 0.05 and found.total.cosine > 0.98
     assert [row.name for row in found.parameters] == [name for name, _ in model.named_parameters()]
     assert found.report.bytes_after < found.report.bytes_before / 3

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import warnings
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -17,6 +18,9 @@ from ..options import canonical, check
 from ..report import Report
 from .plans import check_derive, planned_options
 from .scopes import let_hooks_be_traced, outside_of_scopes
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 #: Options of sessions that graphs do not support, since other bits would need another graph; with the hint to give.
 _NOT_COMPILED = {
@@ -49,6 +53,9 @@ class CompiledSession:
 
         let_hooks_be_traced()
         self._was_looked_at = False  # whether _look() has checked that graphs run
+        self._model: weakref.ref[torch.nn.Module] | None = None
+        self._eager: Session | None = None  # if torch leaves the model to eager code
+        self._is_left_out = False
         by_plan = {"adapt": "", "bits": None, "max_bits": 0} if self.options["plan"] else {}  # graphs contain the plan
         self._graphs = _C.GraphSession(self.key, make_core({**self.options, **by_plan}), self.options["seed"])
         if self.key not in _served:  # the default session serves, for example, copies of the model, which have none
@@ -60,6 +67,8 @@ class CompiledSession:
 
         A tensor that is kept as it is may be listed with the size that it had when the graph was compiled.
         """
+        if self._eager is not None:
+            return self._eager.report()
         return Report.from_json(self._graphs.report_json())
 
     def __repr__(self) -> str:
@@ -77,23 +86,47 @@ class CompiledSession:
             begun = self._graphs.graphs_begun
             if torch.cuda.is_initialized():  # memory for seeds must exist before a CUDA graph is captured
                 self._graphs.prepare(torch.device("cuda", torch.cuda.current_device()))
-            with outside_of_scopes():
+            with (not self._is_left_out and self._eager) or outside_of_scopes():
                 result = function(*arguments, **named)
             self._look(result, self._graphs.graphs_begun > begun)
             return result
         finally:
             _C.exchange_current_graph_session(before)
 
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Lets the model run as eager code, without compression, for the duration of a block."""
+        self._is_left_out = True
+        try:
+            with torch.compiler.set_stance("force_eager"):
+                yield
+        finally:
+            self._is_left_out = False
+
     def _look(self, result: Any, has_graphs: bool) -> None:
-        """At the first call that a backward may follow, warns if no graph has run."""
-        if self._was_looked_at or not _has_gradients(result):
+        """At the first call that a backward may follow, checks whether graphs run. If not, an eager session takes over."""
+        if has_graphs:
+            self._eager = None
+        if self._was_looked_at or self._is_left_out or not (nodes := _nodes_of(result)):
             return
+        if not has_graphs and any(type(node).__name__ == "CompiledFunctionBackward" for node in nodes):
+            return  # a graph that keeps nothing
         self._was_looked_at = True
-        if not has_graphs:
-            warnings.warn("actzip.compile: no compiled graph of this model keeps anything for backward, so nothing is "
-                          "compressed. Either there is nothing to keep, or torch.compile has left it to eager code: "
-                          "TORCH_LOGS=graph_breaks,recompiles says why, and actzip.compress(model) compresses what eager "
-                          "code keeps", stacklevel=4)
+        if has_graphs:
+            return
+        what_happens = "nothing is compressed"
+        if not self.options["plan"]:
+            self._eager = self._eager_session()
+            what_happens = "from the next call on, an eager session compresses what it keeps"
+        warnings.warn("actzip.compile: torch.compile has left this model to eager code (TORCH_LOGS=graph_breaks,recompiles "
+                      f"says why); {what_happens}", stacklevel=4)
+
+    def _eager_session(self) -> Session:
+        from ..session import Session
+
+        model = self._model() if self._model is not None else None
+        options = {name: self.options[name] for name in ("preset", "bits", "min_numel", "rules", "codec", "seed", "only")}
+        return Session(model, **options)
 
     def __enter__(self) -> CompiledSession:
         """Does nothing: compiled graphs need no scope, but a program may have one around forward."""
@@ -131,6 +164,7 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     if isinstance(model, torch.nn.Module):
         forward = compiled.forward
         compiled.forward = functools.wraps(forward)(functools.partial(session.run, forward))
+        session._model = weakref.ref(model)
         object.__setattr__(compiled, "session", session)
         _sessions[compiled] = session
         return compiled
@@ -157,6 +191,7 @@ def compiled_session(**session_options: Any) -> CompiledSession:
     return _defaults[key]
 
 
+_MOST_NODES = 10_000
 _served: set[str] = set()
 _defaults: dict[str, CompiledSession] = {}
 _sessions: weakref.WeakKeyDictionary[torch.nn.Module, CompiledSession] = weakref.WeakKeyDictionary()
@@ -167,9 +202,16 @@ def session_of_compiled(model: object) -> CompiledSession | None:
     return _sessions.get(model) if isinstance(model, torch.nn.Module) else None
 
 
-def _has_gradients(result: Any) -> bool:
-    """Whether a backward may follow."""
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(result))
+def _nodes_of(result: Any) -> set[Any]:
+    """Returns nodes of the graph of a result, from its end on; none if no backward may follow."""
+    found: set[Any] = set()
+    todo = [leaf.grad_fn for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    while todo and len(found) < _MOST_NODES:
+        node = todo.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            todo += [below for below, _ in node.next_functions]
+    return found
 
 
 def _graph_options(key: str) -> dict[str, Any]:
