@@ -21,7 +21,7 @@ enum class LevelReach : std::uint8_t {
 struct Level {
   std::string_view name;     ///< the preset: "actnn:L3"
   std::string_view runs_as;  ///< the level itself, or the one that runs where nothing moves bytes
-  bool to_host = false;      ///< its bytes go to host memory, if SessionOptions::offload says where
+  bool to_host = false;      ///< its bytes go to host memory
   LevelReach reach = LevelReach::everything;
   double bits = 0.0;               ///< fixed, or on average if the level adapts; 0 if values are kept as is
   std::string_view adapt = {};     ///< as in SessionOptions
@@ -38,8 +38,8 @@ std::span<const Level> levels();
 /// existing levels, for a name such as "actnn:L7".
 const Level* find_level(std::string_view preset);
 
-/// Returns the options with a level written out: its preset, its bits and adaptation unless the options give their own,
-/// and its rules, behind those of the options. Options whose preset is not a level are returned unchanged.
+/// Returns the options with a level written out: its preset, its bits, adaptation and offloading unless the options give
+/// their own, and its rules, behind those of the options. Options whose preset is not a level are returned unchanged.
 SessionOptions written_out(SessionOptions options);
 
 }  // namespace actzip

@@ -85,7 +85,7 @@ class BaseSession:
     def _warn_of_offload(self, preset: str, offload: str) -> None:
         """Warns if offloading saves nothing here, or if a level would need it."""
         if not offload:
-            warn_of_level(preset)
+            warn_of_level(preset, self._why_not_to_host())
         elif offload == TO_HOST and (why := self._why_not_to_host()):
             warnings.warn(f"actzip: offload='host' moves what is kept on a GPU, and {why}: everything stays where it is",
                           stacklevel=4)

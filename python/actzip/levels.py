@@ -14,7 +14,7 @@ class Level:
 
     name: str
     runs_as: str  #: the level itself, or the one that runs in its place if nothing is offloaded
-    to_host: bool  #: what it keeps goes to host memory, if ``offload`` says where
+    to_host: bool  #: what it keeps goes to host memory
     reach: int  #: 0: compresses no values; 1: inputs of convolutions and linear layers; 2: everything
     bits: float  #: fixed, or the average if it adapts; 0 if it compresses no values
     adapt: str
@@ -36,11 +36,12 @@ def chunk_bytes_of(preset: str) -> int:
     return level.chunk_bytes if level else 0
 
 
-def warn_of_level(preset: str) -> None:
-    """Warns, once for each level, that a level which uses host memory runs without ``offload``."""
+def warn_of_level(preset: str, why_not: str) -> None:
+    """Warns, once for each level, that a level which uses host memory moves nothing here. ``why_not`` is empty if it
+    does."""
     level = LEVELS.get(preset)
-    if level is None or not level.to_host or preset in _warned:
+    if level is None or not level.to_host or not why_not or preset in _warned:
         return
     _warned.add(preset)
-    warnings.warn(f"actzip: level '{level.name}' moves what is kept on a GPU to host memory, and here only if it is "
-                  f"given offload='host', which was not run on a GPU yet: it runs as '{level.runs_as}'", stacklevel=4)
+    warnings.warn(f"actzip: level '{level.name}' moves what is kept on a GPU to host memory, and {why_not}: it runs as "
+                  f"'{level.runs_as}'", stacklevel=4)

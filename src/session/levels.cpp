@@ -142,6 +142,7 @@ const Level* find_level(std::string_view preset) {
 SessionOptions written_out(SessionOptions options) {
   const Level* level = find_level(options.preset);
   if (level == nullptr) return options;
+  if (level->to_host && options.offload.empty()) options.offload = kToHost;
   options.preset = level->reach == LevelReach::everything ? "default" : "exact";
   if (level->reach == LevelReach::nothing) return options;
   const double bits = options.bits.value_or(level->bits);

@@ -346,6 +346,7 @@ def test_log_interval_and_work_dir(net, tmp_path):
 
 def test_swap(net, monkeypatch):
     monkeypatch.setattr("actzip.levels._warned", set())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.warns(UserWarning, match="runs as 'gact:L2'"):
         assert kept(net, swap=True).preset == "gact:L3"
 

@@ -156,7 +156,8 @@ def test_bits_of_a_level_can_be_chosen():
 
 def test_levels_with_a_host_part_say_once_what_runs(monkeypatch):
     monkeypatch.setattr("actzip.levels._warned", set())
-    with pytest.warns(UserWarning, match="'actnn:L4' moves.*to host memory.*offload='host'.*runs as 'actnn:L3'"):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match="'actnn:L4' moves.*to host memory, and there is no GPU.*runs as 'actnn:L3'"):
         report = kept("actnn:L4", steps=1)
     assert report.runs_as == "actnn:L3" and "run as 'actnn:L3'" in report.text
     with warnings.catch_warnings():

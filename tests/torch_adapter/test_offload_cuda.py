@@ -362,12 +362,12 @@ def test_the_levels_with_a_host_part():
     model, x = make("images", batch=48)
     for preset, same in (("actnn:swap", "actnn:L0"), ("gact:L4bit-swap", "gact:L1")):
         expected = stable(model, x, preset=same)
-        session = actzip.Session(model, preset=preset, offload="host", guard=False)
+        session = actzip.Session(model, preset=preset, guard=False)
         actual = gradients(model, x, session)
         assert_equal(expected, {name: actual[name] for name in expected})
         report = session.report()
         assert report.runs_as == "" and report.offload is not None, str(report)
-    session = actzip.Session(model, preset="actnn:swap", offload="host")
+    session = actzip.Session(model, preset="actnn:swap")
     gradients(model, x, session)
     assert session.report().bytes_offloaded > 0, str(session.report())
 
@@ -382,6 +382,6 @@ def test_tensors_of_the_cpu_stay_there():
     with torch.device("cpu"):
         model, x = make("images", layers=1, batch=4)
     model, x = model.cpu(), x.cpu()
-    session = actzip.Session(model, preset="actnn:L4", offload="host")
+    session = actzip.Session(model, preset="actnn:L4")
     gradients(model, x, session)
     assert session.report().bytes_offloaded == 0 and session.report().runs_as == "actnn:L3"

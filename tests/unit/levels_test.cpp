@@ -106,18 +106,17 @@ TEST(Levels, WhatIsNoLevelIsLeftAlone) {
                      [] { written_out({.preset = "actnn:L1", .bits = 1.5}); });
 }
 
-TEST(Levels, ThoseWithAHostPartOffloadIfTheUserSaysWhere) {
+TEST(Levels, ThoseWithAHostPartOffloadToTheHostUnlessTheUserSaysWhere) {
   for (const Level& level : levels()) {
     EXPECT_EQ(level.to_host, level.runs_as != level.name) << level.name;
-    EXPECT_EQ(written_out({.preset = std::string(level.name)}).offload, "") << level.name;
+    EXPECT_EQ(written_out({.preset = std::string(level.name)}).offload, level.to_host ? "host" : "") << level.name;
     EXPECT_EQ(written_out({.preset = std::string(level.name), .offload = "/scratch"}).offload, "/scratch");
   }
 }
 
 TEST(Levels, TheReportNamesWhatWasAskedForAndWhatRunsOnTheCpu) {
-  Session session({.preset = "gact:L4bit-swap", .offload = "host"});
+  Session session({.preset = "gact:L4bit-swap"});
   EXPECT_EQ(session.report().runs_as, "") << "not known yet";
-  EXPECT_EQ(Session({.preset = "gact:L4bit-swap"}).report().runs_as, "gact:L1");
   test::FakeMemory memory;
   const test::FakeTensor tensor;
   const Kept kept = session.keep(session.site(test::site_key("", "gelu", "self")), tensor.saved(), Stream(), memory);

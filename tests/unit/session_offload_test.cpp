@@ -134,7 +134,7 @@ TEST_F(SessionOffloadTest, WithoutPinnedMemoryABudgetSaysSo) {
 
 TEST_F(SessionOffloadTest, LevelsWithAHostPartRunAsTheyAreCalled) {
   session =
-      std::make_unique<Session>(SessionOptions{.preset = "gact:L4bit-swap", .budget = "512KiB", .offload = "host"});
+      std::make_unique<Session>(SessionOptions{.preset = "gact:L4bit-swap", .budget = "512KiB"});
   forward(20);
   EXPECT_GT(session->report().bytes_offloaded, 0U);
   EXPECT_EQ(session->report().runs_as, "");
