@@ -107,8 +107,8 @@ def _is_readable(decoded: Node) -> bool:
 
 def _only_view(decoded: Node) -> Node:
     """Returns the tensor with other sizes, if that is all that reads it and its memory order stays."""
-    [user, *others] = decoded.users
-    is_view = not others and own_name(user) in ("view", "_unsafe_view", "reshape")
+    user = next(iter(decoded.users), decoded)
+    is_view = len(decoded.users) == 1 and own_name(user) in ("view", "_unsafe_view", "reshape")
     is_ordered = is_view and all(node.meta["val"].is_contiguous() for node in (decoded, user))
     return user if is_ordered else decoded
 
