@@ -7,7 +7,7 @@ import functools
 import json
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -160,7 +160,7 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     """
     session = CompiledSession(**session_options)
     compiled = torch.compile(model, fullgraph=fullgraph, dynamic=dynamic,
-                             options={**_mode_options(mode), **(options or {}), **_graph_options(session.key)})
+                             options=_graph_options(session.key, {**_mode_options(mode), **(options or {})}))
     if isinstance(model, torch.nn.Module):
         forward = compiled.forward
         compiled.forward = functools.wraps(forward)(functools.partial(session.run, forward))
@@ -179,7 +179,7 @@ def compile_options(**session_options: Any) -> dict[str, Any]:
     Use it to compile a model block by block. All graphs with equal options share one session, which
     :func:`compiled_session` returns.
     """
-    return _graph_options(compiled_session(**session_options).key)
+    return _graph_options(compiled_session(**session_options).key, {})
 
 
 def compiled_session(**session_options: Any) -> CompiledSession:
@@ -214,11 +214,10 @@ def _nodes_of(result: Any) -> set[Any]:
     return found
 
 
-def _graph_options(key: str) -> dict[str, Any]:
-    from .partitioner import Partitioner
+def _graph_options(key: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    from .partitioner import graph_options  # only here, since it loads the compiler
 
-    # The estimate that Inductor uses to reorder nodes for the least peak would move all readers behind all decoders.
-    return {"custom_partitioner_fn": Partitioner(key), "reorder_for_peak_memory": False}
+    return graph_options(key, given)
 
 
 def _mode_options(mode: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ import torch
 from .. import _C
 from ..operators import registered
 from . import operators  # noqa: F401  (what the compiler has to know of them)
-from .causal import tell_causal
+from .call_masks import SimplerCalls
 from .derive import split, split_without_loss
+from .joint_masks import simplify_masks
 from .plans import state_of
 from .rewrite import Rewrite
-from .torch_parts import CustomPartitionerFn
+from .torch_parts import CustomPartitionerFn, inductor_config
 
 
 @functools.cache
@@ -58,7 +59,7 @@ class Partitioner(CustomPartitionerFn):
 
         options = json.loads(self.options)
         if options["preset"] != "exact":  # "exact" computes exactly as torch does
-            tell_causal(gm)
+            simplify_masks(gm)
         if options["derive"] == "auto" and options["preset"] != "exact":
             forward, backward = split_without_loss(gm, joint_inputs, given, lambda *graphs: rewrite_of(*graphs).choose())
         else:
@@ -69,6 +70,16 @@ class Partitioner(CustomPartitionerFn):
                 module.graph.lint()
                 module.recompile()
         return forward, backward
+
+
+def graph_options(options: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options of torch.compile for graphs of a session with these options. The user has ``given`` others."""
+    # The estimate that Inductor uses to reorder nodes for the least peak would move all readers behind all decoders.
+    own = {**given, "custom_partitioner_fn": Partitioner(options), "reorder_for_peak_memory": False}
+    is_taken = "pre_grad_custom_pass" in given or inductor_config.pre_grad_custom_pass is not None
+    if not is_taken and json.loads(options)["preset"] != "exact":
+        own["pre_grad_custom_pass"] = SimplerCalls(("actzip", revision()))
+    return own
 
 
 @functools.lru_cache(maxsize=16)

@@ -19,7 +19,7 @@ try:
     import torch._inductor.config as inductor_config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
-    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+    from torch._inductor.custom_graph_pass import CustomGraphPass, CustomPartitionerFn
     from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -27,11 +27,12 @@ try:
 except ImportError as error:
     raise _missing(str(error)) from error
 
-for _config, _name in ((inductor_config, "custom_partitioner_fn"), (inductor_config, "reorder_for_peak_memory"),
+for _config, _name in ((inductor_config, "custom_partitioner_fn"), (inductor_config, "pre_grad_custom_pass"),
+                       (inductor_config, "reorder_for_peak_memory"),
                        (functorch_config, "ban_recompute_materialized_backward")):
     if not hasattr(_config, _name):
         raise _missing(f"{_config.__name__}.{_name}")
 
-__all__ = ["CustomPartitionerFn", "FakeTensorMode", "disable_current_modes", "functorch_config", "inductor_config",
-           "make_fx", "min_cut_rematerialization_partition", "run_and_save_rng_state", "run_with_rng_state",
-           "select_decomp_table"]
+__all__ = ["CustomGraphPass", "CustomPartitionerFn", "FakeTensorMode", "disable_current_modes", "functorch_config",
+           "inductor_config", "make_fx", "min_cut_rematerialization_partition", "run_and_save_rng_state",
+           "run_with_rng_state", "select_decomp_table"]

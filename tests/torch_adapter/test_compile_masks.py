@@ -1,4 +1,4 @@
-"""Compiled graphs do not read masks that only make attention causal. They read all other masks."""
+"""Compiled graphs read no masks that only make attention causal, or hide nothing. They read all other masks."""
 
 import operator
 
@@ -6,8 +6,9 @@ import actzip
 import pytest
 import torch
 import torch.nn.functional as F
-from actzip.compiled import causal as causal_masks
-from actzip.compiled.causal import tell_causal
+from actzip.compiled import call_masks, masks
+from actzip.compiled.call_masks import simplify_calls
+from actzip.compiled.joint_masks import simplify_masks
 from compile_cases import cosine, error, gradient, graphs_alone
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -36,6 +37,14 @@ def as_for_cudnn():
 
 def soft():
     return additive(-100.0)
+
+
+def open_to_all():
+    return (torch.arange(LENGTH)[:, None] >= 0)[None, None].expand(2, 4, LENGTH, LENGTH)
+
+
+def adding_nothing():
+    return torch.zeros(LENGTH, LENGTH)
 
 
 def with_window():
@@ -115,6 +124,12 @@ def test_causal_masks_are_not_read(make_mask):
     assert cosine(found, run(lambda: causal().clone())[1]) > 0.9999
 
 
+@pytest.mark.parametrize("make_mask", [open_to_all, adding_nothing], ids=lambda make: make.__name__)
+def test_masks_that_hide_nothing_are_not_read(make_mask):
+    difference, _, is_read = run(make_mask)
+    assert difference < 1e-3 and not is_read
+
+
 @pytest.mark.parametrize("make_mask", [with_window, one_more, soft, biased, drawn], ids=lambda make: make.__name__)
 def test_other_masks_are_read(make_mask):
     difference, _, is_read = run(make_mask)
@@ -168,7 +183,7 @@ def test_what_fails_while_a_mask_is_computed(fault, monkeypatch):
     def fail(*_):
         raise fault("no such device")
 
-    monkeypatch.setattr(causal_masks, "disable_current_modes", fail)
+    monkeypatch.setattr(masks, "disable_current_modes", fail)
     difference, _, is_read = run(causal)
     assert difference < 1e-3 and is_read
 
@@ -177,7 +192,7 @@ def test_what_fails_while_a_mask_is_computed(fault, monkeypatch):
                                                              (of_many, 32, False)])
 def test_the_memory_that_computing_a_mask_may_take(make_mask, most_masks, is_read, monkeypatch):
     """Ten masks and their stack take as much as twenty."""
-    monkeypatch.setattr(causal_masks, "MOST_BYTES", most_masks * LENGTH**2)
+    monkeypatch.setattr(masks, "MOST_BYTES", most_masks * LENGTH**2)
     assert run(make_mask)[2] is is_read
 
 
@@ -201,7 +216,7 @@ def test_forward_and_backward_are_told_alike(between):
     graph = attention_graph(between)
     inputs = [torch.randn(2, 4, LENGTH, 16) for _ in range(4)]
     expected = graph(*inputs)
-    tell_causal(graph)
+    simplify_masks(graph)
     graph.recompile()
     told = [node.kwargs.get("attn_mask") is None for node in graph.graph.nodes if "scaled_dot" in node.name
             and node.target is not operator.getitem]
@@ -250,3 +265,111 @@ def test_a_number_of_keys_that_changes():
         torch._dynamo.mark_dynamic(batch[1], 1)
         assert error(gradient(model, forward, batch), gradient(model, model, batch)) < 1e-3
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def written_to():
+    mask = torch.zeros(LENGTH, LENGTH)
+    mask[0, 1] = float("-inf")
+    return mask
+
+
+def written_to_by_a_view():
+    mask = torch.zeros(LENGTH, LENGTH)
+    mask.view(-1)[1:8].sub_(100)
+    return mask
+
+
+def written_to_by_a_sum():
+    mask = torch.zeros(LENGTH, LENGTH)
+    row = mask[0]
+    row -= torch.arange(LENGTH)
+    return mask
+
+
+def written_to_by_an_activation():
+    mask = torch.zeros(LENGTH, LENGTH)
+    F.threshold(mask[0], 0.0, -100.0, inplace=True)
+    return mask
+
+
+def written_as_a_result():
+    mask = torch.zeros(LENGTH, LENGTH)
+    torch.sub(mask[0], torch.arange(LENGTH), out=mask[0])
+    return mask
+
+
+def made_by_vmap():
+    positions = torch.arange(LENGTH)
+    return torch.vmap(lambda row: positions <= row)(positions)
+
+
+def recorded(make_mask, length=LENGTH):
+    """Returns the arguments of attention in the graph that Dynamo records, and the largest error of its result."""
+    calls = []
+
+    def simplified(graph, _):
+        simplify_calls(graph.graph)
+        graph.recompile()
+        calls.extend(node.kwargs for node in graph.graph.nodes if "scaled_dot" in node.name or "attention" in node.name)
+        return graph.forward
+
+    def attention(q, k):
+        return F.scaled_dot_product_attention(q, k, k, attn_mask=make_mask(), dropout_p=0.0)
+
+    q, k = torch.randn(2, 4, length, 16), torch.randn(2, 4, LENGTH, 16)
+    found = torch.compile(attention, backend=simplified)(q, k)
+    return calls[-1], (found - attention(q, k)).abs().max()
+
+
+@pytest.mark.parametrize("make_mask, is_causal", [(causal, True), (additive, True), (strict, True), (of_many, True),
+                                                  (open_to_all, False), (adding_nothing, False)])
+def test_calls_that_need_no_mask(make_mask, is_causal):
+    call, difference = recorded(make_mask)
+    assert call["attn_mask"] is None and call["is_causal"] is is_causal
+    assert difference < 1e-5
+
+
+@pytest.mark.parametrize("make_mask", [with_window, soft, biased, drawn, written_to, written_to_by_a_view,
+                                       written_to_by_a_sum, written_to_by_an_activation, written_as_a_result,
+                                       made_by_vmap], ids=lambda make: make.__name__)
+def test_calls_that_keep_their_mask(make_mask):
+    torch.manual_seed(0)
+    call, difference = recorded(make_mask)
+    assert call["attn_mask"] is not None
+    assert difference < 1e-5 or make_mask is drawn
+
+
+def test_calls_with_fewer_queries_keep_their_mask():
+    call, difference = recorded(lambda: causal()[:, :, :40], length=40)
+    assert call["attn_mask"] is not None and difference < 1e-5
+
+
+@pytest.mark.parametrize("preset, is_simplified", [("default", True), ("exact", False)])
+def test_calls_are_simplified_before_they_are_decomposed(preset, is_simplified, monkeypatch):
+    """With a dropout, torch makes products of matrices and a softmax of attention on the CPU."""
+
+    class Dropping(Attention):
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(2, LENGTH, 3, 4, 16).permute(2, 0, 3, 1, 4)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.make_mask(), dropout_p=1e-6)
+
+    meanings = []
+    monkeypatch.setattr(call_masks, "meaning_of", lambda mask: meanings.append(masks.meaning_of(mask)) or meanings[-1])
+    torch.manual_seed(0)
+    model, batch = Dropping(open_to_all), torch.randn(2, LENGTH, 64)
+    compiled = actzip.compile(model, preset=preset, min_numel=len(batch) * LENGTH * 512, fullgraph=True)
+    assert error(gradient(model, compiled, batch), gradient(model, model, batch)) < 1e-3
+    assert meanings == [masks.Meaning.NOTHING] * is_simplified
+
+
+def test_a_pass_of_the_user_stays():
+    passes = []
+
+    def own(graph):
+        passes.append(graph)
+
+    own_options = {"pre_grad_custom_pass": own}
+    model = nn.Linear(64, 64)
+    compiled = actzip.compile(model, options=own_options)
+    compiled(torch.randn(4, 64)).sum().backward()
+    assert passes and list(own_options) == ["pre_grad_custom_pass"]
