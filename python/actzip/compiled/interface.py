@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .nodes import is_symbol, is_tensor, own_name, value_of
+from .nodes import is_backward, is_symbol, is_tensor, own_name, value_of
 
 
 class UnknownShape(Exception):
@@ -87,6 +87,15 @@ class Interface:
             if node.op == "call_function" and own_name(node) in ("alias", "detach"):
                 node.replace_all_uses_with(node.args[0])
                 self.backward.erase_node(node)
+
+    def compute_early(self) -> None:
+        """Moves what forward computes for backward alone right behind what it is computed from. torch computes it at the
+        end of forward, and what is encoded there would stay in memory until then."""
+        inputs = set(self.forward.find_nodes(op="placeholder"))
+        for node in list(self.forward.nodes):
+            sources = set(node.all_input_nodes) - inputs
+            if node.op == "call_function" and is_backward(node) and sources and not node.is_impure():
+                max(sources).append(node)
 
     def size(self, size: Any) -> Any:
         """Returns a size as a number, or as a node of backward that computes it. Raises UnknownShape if none can."""

@@ -92,6 +92,10 @@ def is_view(node: Node) -> bool:
     return node.op == "call_function" and own_name(node) in VIEWS
 
 
+def is_conversion(node: Node) -> bool:
+    return node.op == "call_function" and own_name(node) in ("_to_copy", "convert_element_type")
+
+
 def is_linear(node: Node) -> bool:
     """Whether the operator is linear, and, if it comes from a decomposition, the original operator, too: a difference
     inside a norm is not."""

@@ -64,6 +64,12 @@ class Choice:
     def has_plane(self) -> bool:
         return self.line.codec.endswith(":mask")
 
+    def type_in_codec(self, dtype: torch.dtype) -> torch.dtype:
+        """Returns the type of what is encoded and decoded. Logarithms of probabilities have f16 instead of f32, which
+        halves the largest tensors of a language model. Between 0 and the codec's floor, f16 is finer than 8 bits."""
+        is_floored = self.line.use == "log_probabilities" and ":floor=" in self.line.codec and not self.is_asked_for
+        return torch.float16 if is_floored and dtype is torch.float32 else dtype
+
 
 @dataclasses.dataclass
 class Code:
@@ -112,6 +118,7 @@ class Rewrite:
     def _choose_for_all(self) -> dict[Node, Choice]:
         self._between.remove_aliases()
         self._between.compute_sizes()
+        self._between.compute_early()
         self._attention.run()
         self._lines = {node: self._line(node, decision, "recomputed")
                        for node, decision in self._attention.recomputed.items()}
@@ -351,9 +358,10 @@ class Rewrite:
         return found
 
     def _encode(self, node: Node, code: Code) -> None:
-        with self._forward.inserting_after(code.seeds if node.op == "placeholder" else node):
+        values = self._converted(node, code.choice.type_in_codec(node.meta["val"].dtype))
+        with self._forward.inserting_after(code.seeds if values.op == "placeholder" else values):
             data = self._between.call(self._forward, torch.ops.actzip.encode.default,
-                                      (node, code.choice.line.codec, code.choice.segments_in_forward, code.seeds,
+                                      (values, code.choice.line.codec, code.choice.segments_in_forward, code.seeds,
                                        code.line),
                                       f"actzip_{node.name}")
         reader = self._between.tensors[node]
@@ -367,10 +375,18 @@ class Rewrite:
                 comparison.replace_all_uses_with(mask)
                 self._backward.erase_node(comparison)
         if reader.users:
+            own_type = node.meta["val"].dtype
             with self._backward.inserting_before(first_of(reader.users, self._backward)):
-                values = self._decode(node, data_reader, code, node.meta["val"].dtype)
-            reader.replace_all_uses_with(values)
+                values = self._decode(node, data_reader, code, code.choice.type_in_codec(own_type))
+            reader.replace_all_uses_with(self._converted(values, own_type))
         self._between.keep_back(node)
+
+    def _converted(self, node: Node, dtype: torch.dtype) -> Node:
+        if node.meta["val"].dtype is dtype:
+            return node
+        with node.graph.inserting_after(node):
+            return self._between.call(node.graph, torch.ops.prims.convert_element_type.default, (node, dtype),
+                                      f"{node.name}_{NAMES[dtype]}")
 
     def _decode(self, node: Node, data: Node, code: Code, dtype: torch.dtype) -> Node:
         value, segments = node.meta["val"], code.choice.segments

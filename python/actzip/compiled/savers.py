@@ -13,8 +13,8 @@ import torch
 from torch.fx import Graph, Node
 
 from .. import _C
-from .nodes import (base_of, elements, is_backward, is_decomposed, is_linear, is_tensor, is_view, module_of, operator_of,
-                    own_name, schema_name, shape_hint)
+from .nodes import (base_of, elements, is_backward, is_conversion, is_decomposed, is_linear, is_tensor, is_view,
+                    module_of, operator_of, own_name, schema_name, shape_hint)
 
 #: Positions of tensors that are no arguments; see SlotCode in the extension.
 RESULT, OTHER = 12, 13
@@ -102,7 +102,8 @@ class Readers:
 
     def _is_known_result(self, call: Node) -> bool:
         calls = self._calls.get(call.meta.get("seq_nr"), [])
-        if is_view(call) or not is_tensor(call) or not call.meta["val"].dtype.is_floating_point:
+        is_other_view = is_view(call) and not is_rounded_result(call)
+        if is_other_view or not is_tensor(call) or not call.meta["val"].dtype.is_floating_point:
             return False
         savers = list(self._as_inside(call, calls))
         return any(saver.slot == "result" and _C.use_of(saver.schema, "result") != "unknown" for saver in savers)
@@ -180,7 +181,8 @@ class Readers:
         schema = schema_name(call)
         largest = max((elements(node.meta["val"]) for node in calls if is_tensor(node)), default=0)
         is_large = is_tensor(source) and elements(source.meta["val"]) == largest
-        is_last = any(user not in calls for user in call.users) or not call.users
+        last = source if is_rounded_result(source) else call
+        is_last = any(user not in calls for user in last.users) or not last.users
         if any(name in schema for name in NORMS):
             slot, position = ("input", 0) if is_large else ("aux0", OTHER)
         elif is_last and is_large:
@@ -229,6 +231,12 @@ class Readers:
     def _is_after_model(self, call: Node) -> bool:
         """Whether the call belongs to a loss: behind all calls with parameters, in no module but the model itself."""
         return self._order.get(call, 0) > self._model_end > 0 and module_of(call) == ""
+
+
+def is_rounded_result(node: Node) -> bool:
+    """Whether the node rounds the result of a decomposed operator to the type that the operator returns."""
+    source = node.all_input_nodes[0] if is_conversion(node) else node
+    return source is not node and is_decomposed(node) and source.meta.get("seq_nr") == node.meta.get("seq_nr") is not None
 
 
 def unknown_saver(module: str, schema: str, slot: str) -> Saver:

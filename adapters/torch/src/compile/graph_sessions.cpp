@@ -160,7 +160,8 @@ std::optional<double> GraphSession::note_encoded(std::int64_t line, const at::Te
   const GraphSite& site = (*graph.lines)[at];
   const Shape shape = to_shape(tensor);
   if (!same_sizes(shape, site.shape)) {
-    note(graph.sites[at], site, shape, site.before == 0 ? 0 : tensor.nbytes(), bytes);
+    const std::size_t before = static_cast<std::size_t>(tensor.numel()) * dtype_bytes(site.dtype);
+    note(graph.sites[at], site, shape, site.before == 0 ? 0 : before, bytes);
   }
   return kept_at;
 }

@@ -1,0 +1,111 @@
+"""In which types compiled graphs encode and decode, and where in forward."""
+
+import actzip
+import pytest
+import torch
+import torch._dynamo
+import torch.nn.functional as F
+from actzip.compiled import partitioner
+from actzip.compiled.nodes import is_backward
+from compile_cases import graphs_alone
+from torch import nn
+
+WORDS = 4096
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Collects the graphs of forward and backward when they have been rewritten."""
+    found = []
+
+    class Kept(partitioner.Rewrite):
+        def run(self):
+            found.append((self._forward, self._backward))
+            return super().run()
+
+    monkeypatch.setattr(partitioner, "Rewrite", Kept)
+    return found
+
+
+class Words(nn.Module):
+    """Predicts words. Its loss is of another type than its logits, as in models of Hugging Face."""
+
+    def __init__(self, to=torch.float32):
+        super().__init__()
+        self.to_type, self.head = to, nn.Linear(64, WORDS)
+
+    def forward(self, x, words):
+        return F.cross_entropy(self.head(x).to(self.to_type), words)
+
+
+def gradient(model, forward):
+    model.zero_grad()
+    torch.manual_seed(0)
+    x, words = torch.randn(256, 64, dtype=model.head.weight.dtype), torch.randint(WORDS, (256,))
+    forward(x, words).backward()
+    return model.head.weight.grad.float()
+
+
+def types_of(graphs):
+    """Returns the types that are encoded and those that are decoded."""
+    forward, backward = graphs[-1]
+    encoded = forward.find_nodes(op="call_function", target=torch.ops.actzip.encode.default)
+    decoded = backward.find_nodes(op="call_function", target=torch.ops.actzip.decode.default)
+    return {node.args[0].meta["val"].dtype for node in encoded}, {node.meta["val"].dtype for node in decoded}
+
+
+@pytest.mark.parametrize("weights, logits, coded", [(torch.float32, torch.float32, torch.float16),
+                                                    (torch.bfloat16, torch.float32, torch.float16),
+                                                    (torch.bfloat16, torch.bfloat16, torch.bfloat16)])
+def test_log_probabilities_have_16_bits_when_they_are_coded(graphs, weights, logits, coded):
+    """They are the largest tensor of a language model. Where torch rounds them, their rounded form is kept."""
+    rules = {"use:linear_*": "none"}
+    torch.manual_seed(0)
+    model = Words(logits).to(weights)
+    exact = gradient(model, graphs_alone(model, plain=True))
+    torch._dynamo.reset()
+    found = gradient(model, graphs_alone(model, rules=rules))
+    assert types_of(graphs) == ({coded}, {coded})
+    assert (found - exact).norm() < 0.02 * exact.norm()
+    [site] = [site for site in actzip.compiled_session(rules=rules).report().sites if site.use == "log_probabilities"]
+    assert site.kind == "encoded" and site.bytes_before == logits.itemsize * 256 * WORDS
+
+
+def test_a_rule_is_for_the_tensor_as_it_is(graphs):
+    torch.manual_seed(0)
+    model = Words()
+    gradient(model, graphs_alone(model, rules={"use:linear_*": "none", "use:log_*": "affine:8:nearest:floor=-32"}))
+    assert types_of(graphs) == ({torch.float32}, {torch.float32})
+
+
+class Decomposed(nn.Module):
+    """On the CPU, torch makes two products of each attention with a dropout. Their gradients read transposed operands."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 192) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            q, k, v = layer(x).view(4, 32, 3, 4, 16).permute(2, 0, 3, 1, 4)
+            x = x + F.scaled_dot_product_attention(q, k, v, dropout_p=0.1).transpose(1, 2).flatten(2)
+        return x
+
+
+def test_forward_encodes_what_it_computes_for_backward_at_once(graphs):
+    """torch computes that at the end of forward, up to which everything it is computed from would stay in memory."""
+    torch.manual_seed(0)
+    graphs_alone(Decomposed())(torch.randn(4, 32, 64)).sum().backward()
+    forward, _ = graphs[-1]
+    order = {node: i for i, node in enumerate(forward.nodes)}
+    coded = forward.find_nodes(op="call_function", target=torch.ops.actzip.encode.default)
+    late = [node for node in coded if is_backward(node.args[0])]
+    assert len(late) > 6
+    for node in late:
+        [source] = node.args[0].all_input_nodes
+        assert order[node] - order[source] < 8
