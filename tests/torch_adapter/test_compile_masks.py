@@ -344,6 +344,7 @@ def test_calls_with_fewer_queries_keep_their_mask():
     assert call["attn_mask"] is not None and difference < 1e-5
 
 
+@torch._inductor.config.patch(force_disable_caches=True)
 @pytest.mark.parametrize("preset, is_simplified", [("default", True), ("exact", False)])
 def test_calls_are_simplified_before_they_are_decomposed(preset, is_simplified, monkeypatch):
     """With a dropout, torch makes products of matrices and a softmax of attention on the CPU."""
@@ -362,6 +363,7 @@ def test_calls_are_simplified_before_they_are_decomposed(preset, is_simplified, 
     assert meanings == [masks.Meaning.NOTHING] * is_simplified
 
 
+@torch._inductor.config.patch(force_disable_caches=True)
 def test_a_pass_of_the_user_stays():
     passes = []
 
