@@ -1,4 +1,4 @@
-"""In which types compiled graphs encode and decode, and where in forward."""
+"""In which types compiled graphs encode and decode, where in forward, and what is kept of shapes alone."""
 
 import actzip
 import pytest
@@ -7,6 +7,7 @@ import torch._dynamo
 import torch.nn.functional as F
 from actzip.compiled import partitioner
 from actzip.compiled.nodes import is_backward
+from compile_cases import gradient as whole_gradient
 from compile_cases import graphs_alone
 from torch import nn
 
@@ -109,3 +110,32 @@ def test_forward_encodes_what_it_computes_for_backward_at_once(graphs):
     for node in late:
         [source] = node.args[0].all_input_nodes
         assert order[node] - order[source] < 8
+
+
+class Pooled(nn.Module):
+    """The gradient of the pooling reads its input, of which it needs the shape alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 1)
+
+    def forward(self, x):
+        return self.last(F.avg_pool2d(F.relu(self.first(x)), 3, 2, 1))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_nothing_is_kept_where_a_shape_is_enough(graphs, memory_format, dynamic):
+    torch.manual_seed(0)
+    model = Pooled().to(memory_format=memory_format)
+    forward = graphs_alone(model, preset="exact", dynamic=dynamic)
+    plain = graphs_alone(model, plain=True, dynamic=dynamic)
+    for size in (34, 42) if dynamic else (34,):
+        batch = torch.randn(4, 3, size, size).contiguous(memory_format=memory_format)
+        assert torch.equal(whole_gradient(model, forward, batch), whole_gradient(model, plain, batch))
+        sites = actzip.compiled_session(preset="exact").report().sites
+        [site] = [site for site in sites if site.op == "avg_pool2d"]
+        assert site.kind == "shape only" and site.bytes_after == 0 < site.bytes_before
+    _, backward = graphs[-1]
+    [pooling] = [node for node in backward.nodes if "avg_pool2d_backward" in str(node.target)]
+    assert pooling.args[1].target is torch.ops.aten.empty_strided.default

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Iterable
 
 import torch
 from torch.fx import Graph, Node
@@ -12,8 +13,8 @@ from .. import _C
 from .attention import AttentionAgain
 from .fused import FusedGradients
 from .interface import Interface, UnknownShape
-from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_tensor, is_view, module_of, own_name,
-                    schema_name, shape_hint, size_hint, stride_hint)
+from .nodes import (NAMES, base_of, depends_on_data, elements, first_of, is_decomposed, is_tensor, is_view, module_of,
+                    own_name, schema_name, shape_hint, size_hint, stride_hint)
 from .savers import Readers, Saver
 
 MOST_DIMENSIONS = 8
@@ -250,6 +251,9 @@ class Rewrite:
         decision = self._decide(value, savers)
         if decision["use"] == "unknown":
             decision["reason"] = "it is not known what its gradient does with it"
+        if (decision["keep"] == "shape only" and all(_is_own_gradient(user) for user in reader.users)
+                and self._are_known((*value.shape, *value.stride()))):
+            return Choice(self._line(node, decision, "shape only"))
         if decision["keep"] != "encoded":
             return Choice(self._line(node, {**decision, "cause": decision["cause"] or "policy"}, "as is"))
         if decision["codec"].startswith("dual") and any(not isinstance(size, int) for size in value.shape):
@@ -259,13 +263,12 @@ class Rewrite:
             segments = self._rows(value, segments)
             if segments is None:
                 return self._exactly(node, reader, "its rows are not known before it runs", "type")
-        try:
-            for size in (*value.shape, *dense_strides(value), segments):
-                self._between.size(size)
-            segments_in_forward = self._size_in_forward(segments)
-        except UnknownShape:
+        if not self._are_known((*value.shape, *dense_strides(value), segments)):
             return self._exactly(node, reader, "backward cannot compute its shape", "type")
-        return Choice(self._line(node, decision, "encoded"), segments, segments_in_forward)
+        try:
+            return Choice(self._line(node, decision, "encoded"), segments, self._size_in_forward(segments))
+        except UnknownShape:
+            return self._exactly(node, reader, "forward cannot compute its rows", "type")
 
     def _why_exactly(self, node: Node) -> tuple[str, str] | None:
         """Returns reason and cause if the tensor must be kept exactly, and None if it may be compressed."""
@@ -289,6 +292,15 @@ class Rewrite:
             return "saved by an autograd function, for what only its author knows", "policy"
         return None
 
+    def _are_known(self, sizes: Iterable[torch.types.IntLikeType]) -> bool:
+        """Whether backward can compute these sizes."""
+        try:
+            for size in sizes:
+                self._between.size(size)
+        except UnknownShape:
+            return False
+        return True
+
     @staticmethod
     def _rows(value: torch.Tensor, count: int) -> object:
         """Returns the symbolic number of rows if there are ``count`` rows at the current sizes, otherwise None."""
@@ -305,7 +317,7 @@ class Rewrite:
         value = node.meta["val"]
         shape, bytes_now = shape_hint(value), elements(value) * value.element_size()
         codec = decision["codec"] if kind == "encoded" else "copy"
-        after = {"as is": bytes_now, "recomputed": 0}.get(kind)
+        after = {"as is": bytes_now, "shape only": 0, "recomputed": 0}.get(kind)
         if decision["cause"] == "parameter":
             bytes_now = after = 0
         if after is None:
@@ -340,6 +352,8 @@ class Rewrite:
         for line, node in enumerate(in_order):
             if node in chosen and chosen[node].is_encoded:
                 self._encode(node, Code(chosen[node], seeds, read_seeds, line))
+            elif lines[node].kind == "shape only":
+                self._keep_shape(node)
         self._backward.eliminate_dead_code()
 
     def _changing_sizes(self, value: torch.Tensor) -> tuple[int | Node, ...]:
@@ -356,6 +370,16 @@ class Rewrite:
         if isinstance(found, Node) and found.op != "placeholder":
             self._last_size = found
         return found
+
+    def _keep_shape(self, node: Node) -> None:
+        """Gives readers a tensor of the same shape that nobody has written to. Inductor allocates none for its kernels."""
+        value, reader = node.meta["val"], self._between.tensors[node]
+        sizes, strides = ([self._between.size(size) for size in part] for part in (value.shape, value.stride()))
+        with self._backward.inserting_before(first_of(reader.users, self._backward)):
+            empty = self._between.call(self._backward, torch.ops.aten.empty_strided.default, (sizes, strides),
+                                       f"actzip_shape_{node.name}", {"dtype": value.dtype, "device": value.device})
+        reader.replace_all_uses_with(empty)
+        self._between.keep_back(node)
 
     def _encode(self, node: Node, code: Code) -> None:
         values = self._converted(node, code.choice.type_in_codec(node.meta["val"].dtype))
@@ -397,6 +421,11 @@ class Rewrite:
             (data, code.choice.line.codec, self._between.size(segments), code.read_seeds, code.line, sizes, strides,
              dtype),
             f"actzip_{'mask' if dtype is torch.bool else 'values'}_{node.name}")
+
+
+def _is_own_gradient(node: Node) -> bool:
+    """Whether the node is a gradient as the table knows it, and no operator of its decomposition."""
+    return node.op == "call_function" and own_name(node).endswith("_backward") and not is_decomposed(node)
 
 
 def _is_weight(saver: Saver) -> bool:
