@@ -16,7 +16,7 @@ from torch.utils import _pytree
 from . import _C
 from .compiled.hand_over import is_compiled
 from .nn.binding import CompressedLayer
-from .recompute_call import Call, CallAgain, seconds_between, stamp, top_hooks
+from .recompute_call import Call, CallAgain, seconds_between, top_hooks
 from .recompute_plan import Known, Range, Step, choose
 from .report import RecomputedModule
 from .torch_models import check_model
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _Module = TypeVar("_Module", bound=torch.nn.Module)
 
-#: Shares of a budget that modules which run again must leave for all else: at first, and later. A plan of bytes leaves two
-#: percent unused. The rest keeps the decision as it is if a step turns out a little larger.
+#: The shares of a budget that a step may take: when it is decided what runs again, and later. A plan of bytes leaves
+#: two percent unused. The rest keeps the decision if a step turns out a little larger.
 _ROOM, _LATER_ROOM = 0.94, 0.98
 #: Until sizes are known, modules run again as long as no more than this share of a budget is held.
 _FIRST_ROOM = 0.5
@@ -46,7 +46,7 @@ def recomputable(module: _Module) -> _Module:
 
     Inside a session with a ``budget`` and without ``offload``, the session decides which of the marked modules keep
     only their arguments in forward, and run again in backward: as few as the budget requires if bits are not to fall
-    below those of the preset's table. Everywhere else the mark changes nothing. Blocks of a network are good candidates.
+    below those of the preset's table. Everywhere else the mark changes nothing. Good candidates are a network's blocks.
     A marked module inside another one is left to that one.
 
     The module must compute the same when it runs again. Its random state and autocast are set back, and its buffers,
@@ -255,7 +255,7 @@ class Recomputation:
             return None
 
     def _last_step(self) -> Step | None:
-        """Returns None if not all marked modules are in the report: no backward has run, or modules were not watched."""
+        """Returns None if not all marked modules have saved something: no backward has run, or one was left out."""
         parts: list[str | Range] = []
         inside: dict[str, Range] = {}
         before: Counter[str] = Counter()

@@ -79,7 +79,8 @@ def equal(left, right):
 
 
 def error(gradient, exact):
-    return sum(float((a - b).square().sum()) for a, b in zip(gradient, exact)) / sum(float(b.square().sum()) for b in exact)
+    squares = [(float((a - b).square().sum()), float(b.square().sum())) for a, b in zip(gradient, exact, strict=True)]
+    return sum(difference for difference, _ in squares) / sum(square for _, square in squares)
 
 
 @pytest.mark.parametrize("make, x, budget", [
@@ -354,7 +355,8 @@ def test_compiled_models_leave_marks_alone():
 def step_of(*inside, inputs=10.0, loss=0.0, seconds=None):
     paths = [str(i) for i in range(len(inside))]
     seconds = seconds or [1.0] * len(inside)
-    known = {path: Known(time, bytes_input=inputs, inside=Range(size / 4, size)) for path, size, time in zip(paths, inside, seconds)}
+    known = {path: Known(time, bytes_input=inputs, inside=Range(size / 4, size))
+             for path, size, time in zip(paths, inside, seconds, strict=True)}
     return Step([*paths, Range(loss / 4, loss)], known)
 
 
