@@ -4,7 +4,8 @@ Small models are trained for a while first, those of ``train`` are not. For each
 plan has settled. The following steps are measured: the most that was held at any time, as the session counts it and on
 CUDA also what the allocator counts; the predicted bytes; the squared error of the gradient relative to its square; and
 time relative to plain PyTorch, with both taking turns. With --offload, the budget limits what stays in memory, and bits
-are those of ``default``.
+are those of ``default``. With --recompute, the model's blocks may run again in backward. The predicted time is then
+that of ``default``, whose bits take about as long, and of the forwards that run again, as the session measured them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import torch
 
-from ..report import bytes_text
+from ..recompute import recomputable
+from ..report import Report, bytes_text
 from ..session import Session
 from . import devices, machine, models, small_models
 from .errors import BenchError
@@ -31,14 +33,17 @@ SMALL = "small:"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = " ".join(__doc__.split("\n\n", 1)[1].split())
-    small = ", ".join(SMALL + name for name in small_models.SMALL_MODELS)
+    small = ", ".join(SMALL + name for name in (*small_models.SMALL_MODELS, *small_models.DEEP_MODELS))
     parser.add_argument("--model", action="append", required=True, metavar="NAME",
                         help=f"{', '.join(models.MODELS)}, {small}; may be given several times")
     parser.add_argument("--budget", action="append", metavar="BUDGET",
                         help="as actzip.Session takes it; may be given several times (1/2, 1/4 and 1/8 of what is held "
-                             "without; with --offload 1/16 and 1/32)")
+                             "without; with --offload 1/16 and 1/32; with --recompute 1/8, 1/16 and 1/32)")
     parser.add_argument("--offload", metavar="WHERE",
                         help="for what does not fit: on a GPU host, on the CPU a folder")
+    parser.add_argument("--recompute", nargs="?", const="none", metavar="CODEC",
+                        help="let blocks run again in backward, from arguments that are kept as they are, or by CODEC "
+                             "(affine:8)")
     parser.add_argument("--draws", type=int, default=8, metavar="N", help="steps to average errors over (8)")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="times that each side takes its turn (5)")
     parser.add_argument("--batch", type=int, metavar="N", help="images, sequences or nodes instead of the model's own")
@@ -61,6 +66,9 @@ class Row:
     predicted: int | None  #: by the plan
     error: float
     slowdown: float
+    recompute: str = ""  #: codec of what blocks that may run again keep of their arguments; empty if none may
+    blocks: int = 0  #: that run again
+    predicted_slowdown: float | None = None  #: if blocks may run again
     device: str = ""
     run: str = ""
 
@@ -73,18 +81,33 @@ def run(options: argparse.Namespace) -> int:
             raise BenchError(f"--{name} {value} (allowed: 1 or more)")
     if options.offload and (options.offload == "host") != (device.type == "cuda"):
         raise BenchError(f"--offload {options.offload} on {device} (allowed: host on a GPU, a folder on the CPU)")
-    budgets = options.budget or (["1/16", "1/32"] if options.offload else ["1/2", "1/4", "1/8"])
-    file = options.json and ResultFile(options.json, "actzip.bench budget, version 1",
-                                       ("model", "budget", "offload", "device"))
+    if options.offload and options.recompute:
+        raise BenchError("--offload with --recompute (allowed: one of the two)")
+    budgets = options.budget or (["1/16", "1/32"] if options.offload else
+                                 ["1/8", "1/16", "1/32"] if options.recompute else ["1/2", "1/4", "1/8"])
+    file = options.json and ResultFile(options.json, "actzip.bench budget, version 2",
+                                       ("model", "budget", "offload", "recompute", "device"))
     if file:
         file.read()
     facts, run_id = machine.describe(device), new_run()
     print(machine.heading(facts), flush=True)
     for name in options.model:
         bench = prepared(name, device, options.batch)
-        rows = [dataclasses.replace(measured(name, bench, budget, options), device=facts["device"], run=run_id)
-                for budget in budgets]
-        print(f"\n{text(name, rows)}", flush=True)
+        if options.recompute:
+            for block in bench.spec.blocks(bench.model):
+                recomputable(block)
+        rows = []
+        for budget in budgets:
+            try:
+                row = measured(name, bench, budget, options)
+            except RuntimeError as error:
+                if "cannot be kept" not in str(error):
+                    raise
+                print(f"\n{name}, {budget}: {error}", flush=True)
+                continue
+            rows.append(dataclasses.replace(row, device=facts["device"], run=run_id))
+        if rows:
+            print(f"\n{text(name, rows)}", flush=True)
         if file:
             file.merge(run_id, facts, rows)
         del bench
@@ -112,7 +135,8 @@ def session_options(budget: str, offload: str | None) -> dict[str, str | float]:
 
 
 def measured(name: str, bench: Bench, budget: str, options: argparse.Namespace) -> Row:
-    session = Session(bench.model, **session_options(budget, options.offload))
+    rules = {"checkpoint.input": options.recompute} if options.recompute not in (None, "none") else {}
+    session = Session(bench.model, rules=rules, **session_options(budget, options.offload))
     exact = bench.gradients(Variant(PLAIN, bench).scope())
     for _ in range(SETTLING):
         bench.step(session)
@@ -125,7 +149,17 @@ def measured(name: str, bench: Bench, budget: str, options: argparse.Namespace) 
         allocated = compressed(bench, session).memory().held
     slowdown = ratio_of_times(bench, session, options.repeats)
     return Row(name, budget, bool(options.offload), report.bytes_before, report.budget.bytes, most_held, allocated,
-               report.bytes_offloaded, report.plan and report.plan.predicted_bytes, statistics.mean(errors), slowdown)
+               report.bytes_offloaded, report.plan and report.plan.predicted_bytes, statistics.mean(errors), slowdown,
+               options.recompute or "", len(report.recomputed),
+               predicted_slowdown(bench, report, options.repeats) if options.recompute else None)
+
+
+def predicted_slowdown(bench: Bench, report: Report, repeats: int) -> float:
+    default = Session(bench.model)
+    for _ in range(SETTLING):
+        bench.step(default)
+    plain = seconds_per_step(Variant(PLAIN, bench), 2 * repeats)
+    return ratio_of_times(bench, default, repeats) + sum(module.seconds for module in report.recomputed) / plain
 
 
 def compressed(bench: Bench, session: Session) -> Variant:
@@ -146,9 +180,11 @@ def squared_error(gradients: list[torch.Tensor], exact: list[torch.Tensor]) -> f
 
 
 def text(name: str, rows: list[Row]) -> str:
-    header = [name, "budget", "most held", "allocated", "offloaded", "predicted", "error", "time"]
+    header = [name, "budget", "most held", "allocated", "offloaded", "predicted", "error", "time", "predicted time",
+              "run again"]
     lines = [[row.budget, bytes_text(row.limit), bytes_text(row.most_held),
               "-" if row.allocated is None else bytes_text(row.allocated), bytes_text(row.offloaded),
-              "-" if row.predicted is None else bytes_text(row.predicted), f"{row.error:.2e}", f"{row.slowdown:.2f}"]
+              "-" if row.predicted is None else bytes_text(row.predicted), f"{row.error:.2e}", f"{row.slowdown:.2f}",
+              "-" if row.predicted_slowdown is None else f"{row.predicted_slowdown:.2f}", str(row.blocks)]
              for row in rows]
     return f"{bytes_text(rows[0].plain)} are held without\n" + table(header, lines)

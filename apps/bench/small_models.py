@@ -54,12 +54,12 @@ def inverted_block(width: int) -> nn.Module:
         SqueezeExcite(inner), nn.Conv2d(inner, width, 1, bias=False), nn.BatchNorm2d(width), last=nn.Identity())
 
 
-def image_network(block, widths: Sequence[int], activation: type[nn.Module]) -> nn.Module:
-    """Returns a network with two blocks at each width. Between widths the image is halved."""
+def image_network(block, widths: Sequence[int], activation: type[nn.Module], blocks: int = 2) -> nn.Module:
+    """Returns a network with some blocks at each width. Between widths the image is halved."""
     layers: list[nn.Module] = []
     for before, width in zip([3, *widths], widths):
         layers += [nn.Conv2d(before, width, 3, 1 if before == 3 else 2, 1, bias=False), nn.BatchNorm2d(width),
-                   activation(), block(width), block(width)]
+                   activation(), *(block(width) for _ in range(blocks))]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], CLASSES))
 
 
@@ -122,12 +122,21 @@ def communities(nodes: int, features: int = 64) -> tuple[torch.Tensor, ...]:
     return normalised(torch.cat([edges, edges.flip(0), loops], 1), nodes), hint + torch.randn(nodes, features), y
 
 
+def blocks_of(network: nn.Sequential) -> list[nn.Module]:
+    return [part for part in network if isinstance(part, Residual)]
+
+
 def classified(make, data=pictures, batch: int = 32) -> ModelSpec:
-    return ModelSpec("fp32", batch, make, data, lambda model, x, y: F.cross_entropy(model(x), y), blocks=list)
+    return ModelSpec("fp32", batch, make, data, lambda model, x, y: F.cross_entropy(model(x), y), blocks=blocks_of)
 
 
 def next_word_loss(model: nn.Module, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def causal_transformer(depth: int) -> ModelSpec:
+    return ModelSpec("fp32", 16, lambda: CausalTransformer(128, 4, depth), whole_sentences, next_word_loss,
+                     blocks=lambda model: model.layers.layers)
 
 
 def graph_loss(model: nn.Module, graph: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -138,10 +147,16 @@ WORDS = {"vocabulary": VOCABULARY, "tokens": TOKENS, "weights": torch.float32}
 SMALL_MODELS: dict[str, ModelSpec] = {
     "cnn": classified(lambda: image_network(residual_block, (16, 32), nn.ReLU)),
     "efficientnet": classified(lambda: image_network(inverted_block, (16, 24), nn.SiLU)),
-    "gpt": ModelSpec("fp32", 16, lambda: CausalTransformer(128, 4, 2), whole_sentences, next_word_loss, blocks=list),
+    "gpt": causal_transformer(depth=2),
     "llama": dataclasses.replace(llama(2, 128, 344, 4, **WORDS), batch=16, data=whole_sentences),
     "bert": dataclasses.replace(bert(2, 128, 4, attention="eager", **WORDS), batch=16, data=damaged_sentences),
-    "gcn": ModelSpec("fp32", 4000, lambda: GraphNetwork(64, 128, CLASSES, 3), communities, graph_loss, blocks=list),
+    "gcn": ModelSpec("fp32", 4000, lambda: GraphNetwork(64, 128, CLASSES, 3), communities, graph_loss,
+                     blocks=lambda model: model.layers),
+}
+#: With as many blocks as make sense to run again in backward.
+DEEP_MODELS: dict[str, ModelSpec] = {
+    "deep-gpt": causal_transformer(depth=8),
+    "deep-cnn": classified(lambda: image_network(residual_block, (16, 32), nn.ReLU, blocks=4)),
 }
 
 
@@ -159,10 +174,11 @@ def trained(spec: ModelSpec, device: torch.device, steps: int) -> Bench:
 
 
 def named(name: str) -> dict[str, ModelSpec]:
-    """Returns one model, or all."""
-    if name != "all" and name not in SMALL_MODELS:
-        raise BenchError(f"model '{name}' (allowed: all, {', '.join(SMALL_MODELS)})")
-    chosen = SMALL_MODELS if name == "all" else {name: SMALL_MODELS[name]}
+    """Returns one model, or all but the deep ones."""
+    known = SMALL_MODELS | DEEP_MODELS
+    if name != "all" and name not in known:
+        raise BenchError(f"model '{name}' (allowed: all, {', '.join(known)})")
+    chosen = SMALL_MODELS if name == "all" else {name: known[name]}
     for each, spec in chosen.items():
         check_package(each, spec)
     return chosen

@@ -91,6 +91,15 @@ struct SiteReport {
   std::optional<double> freed_at = {};
 };
 
+/// Where a site is, and what it would keep under a budget.
+struct SiteBytes {
+  std::string module;
+  std::string op;
+  std::size_t before = 0;    ///< without the session; 0 if something else keeps it anyway
+  std::size_t least = 0;     ///< with the fewest bits
+  std::size_t by_table = 0;  ///< with the bits of the table
+};
+
 /// What a session that adapts has found out. Variances are relative to the square of the gradient.
 struct PlanReport {
   double budget_bits = 0.0;

@@ -397,6 +397,23 @@ class Session {
   /// Records the variance of the whole gradient, relative to its square, as measured with the current bits.
   void set_measured_variance(double variance);
 
+  /// For each site of the last step, in order.
+  [[nodiscard]] std::vector<SiteBytes> site_bytes() const;
+
+  /// Bytes held under a budget, and its limit as far as it is known.
+  [[nodiscard]] std::pair<std::size_t, std::optional<std::size_t>> held() const;
+
+  /// A module runs again in the backward of the last step. What it keeps belongs to that step.
+  void resume_step();
+
+  /// What this site has saved last is an argument or a result of a module that ran again, which counts elsewhere
+  /// already.
+  void note_counted(SiteId site);
+
+  /// Says whether any parts of a step run again in backward, and keep their tensors only then. `changes`: from the next
+  /// step on these are other parts, so a budget begins with the fewest bits again.
+  void set_runs_again(bool any, bool changes);
+
   /// Whether the current plan adds more than 10 % to the gradient's own variance, as far as is known.
   [[nodiscard]] bool adds_much() const;
 

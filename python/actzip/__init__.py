@@ -14,10 +14,10 @@ True
 from . import _frameworks
 
 __all__ = [
-    "Attachment", "CompiledSession", "Conversion", "Converted", "Parts", "Report", "Session", "SiteParts", "SiteReport",
-    "Verification", "attach", "compile", "compile_options", "compiled_session", "compress", "conversion_of", "convert",
-    "converted", "data", "nn", "operators", "parts", "register", "restore", "session_of", "site_parts", "verify",
-    "__version__",
+    "Attachment", "CompiledSession", "Conversion", "Converted", "Parts", "RecomputedModule", "Report", "Session",
+    "SiteParts", "SiteReport", "Verification", "attach", "compile", "compile_options", "compiled_session", "compress",
+    "conversion_of", "convert", "converted", "data", "nn", "operators", "parts", "recomputable", "register", "restore",
+    "session_of", "site_parts", "verify", "__version__",
 ]
 
 if _frameworks.is_for_paddle_alone():
@@ -30,7 +30,8 @@ else:
     from .convert import Conversion, Converted, conversion_of, convert, converted, restore, session_of
     from .operators import register
     from .parts import Parts, SiteParts, parts, site_parts
-    from .report import Report, SiteReport
+    from .recompute import recomputable
+    from .report import RecomputedModule, Report, SiteReport
     from .session import Attachment, Session, attach, compress
     from .verification import Verification
     from .verify import verify

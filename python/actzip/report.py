@@ -86,6 +86,18 @@ class BudgetReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class RecomputedModule:
+    """A module that :func:`actzip.recomputable` has marked, and that runs again in backward. Figures are sums over its
+    calls in a step."""
+
+    module: str
+    calls: int
+    seconds: float  #: of its forward, when the session decided: about what the step takes longer; 0 before
+    bytes_input: int  #: what is kept of its arguments, when the session decided
+    bytes_inside: int  #: what it would keep otherwise, with the bits of the preset's table
+
+
+@dataclasses.dataclass(frozen=True)
 class OffloadReport:
     """What a session that offloads has done since it began."""
 
@@ -127,6 +139,9 @@ class Report:
     budget: BudgetReport | None  #: if it has a budget
     offload: OffloadReport | None  #: if it offloads
     sample_statistics: SampleStatistics | None  #: if it has ``use_gradient``
+    #: Modules that run again in backward. Their sites are in the report once backward has run; what these keep, they do
+    #: not keep all at once, so that ``bytes_after`` may exceed ``budget.most_held``.
+    recomputed: tuple[RecomputedModule, ...] = ()
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -136,10 +151,12 @@ class Report:
             SiteReport(**{**site, "shape": tuple(site["shape"]),
                           "sample_bits": site["sample_bits"] and SampleBits(**site["sample_bits"])})
             for site in fields.pop("sites"))
+        recomputed = tuple(RecomputedModule(**module) for module in fields.pop("recomputed", ()))
         plan, budget, offload, statistics = (
             fields.pop(name) for name in ("plan", "budget", "offload", "sample_statistics"))
         return cls(sites=sites, plan=plan and PlanReport(**plan), budget=budget and BudgetReport(**budget),
-                   offload=offload and OffloadReport(**offload), sample_statistics=statistics and SampleStatistics(**statistics), **fields)
+                   offload=offload and OffloadReport(**offload),
+                   sample_statistics=statistics and SampleStatistics(**statistics), recomputed=recomputed, **fields)
 
     @property
     def ratio(self) -> float:
@@ -167,7 +184,10 @@ class Report:
             all: list every site, in the order of the step. Otherwise the table has the 20 sites that keep the most
                 bytes, without parameters and small tensors, and the last line says how many are left out.
         """
-        return _native.report_text(self.to_dict(), all).rstrip()
+        text = _native.report_text(self.to_dict(), all).rstrip()
+        if not self.recomputed:
+            return text
+        return f"{text}\nrun again in backward: {', '.join(module.module for module in self.recomputed)}"
 
     def to_svg(self) -> str:
         """Returns an SVG picture of the step: what was held when, in memory and offloaded.

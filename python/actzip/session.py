@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import threading
 import warnings
 import weakref
@@ -14,6 +16,7 @@ from . import _C
 from .base_session import BaseSession, Sessions
 from .compiled.hand_over import hand_over, refuse_compiled
 from .measure import measure
+from .recompute import Recomputation, leave_calls, split_state
 from .report import Report
 from .torch_models import check_model
 
@@ -90,6 +93,11 @@ class Session(BaseSession):
 
     _check_model = staticmethod(check_model)
 
+    @functools.cached_property
+    def _recomputation(self) -> Recomputation | None:
+        has_budget = self.options["budget"] is not None and not self.options["offload"]
+        return Recomputation(self) if has_budget else None
+
     def _core_of(self, **options: Any) -> _C.Session:
         return _C.Session(**options)
 
@@ -101,6 +109,29 @@ class Session(BaseSession):
     # scope half entered.
     __enter__ = _C.enter
     __exit__ = _C.leave
+
+    def _prepare(self) -> None:
+        if self._recomputation and not self._is_measuring:
+            self._recomputation.prepare()
+        super()._prepare()
+
+    @staticmethod
+    def _is_leaving() -> None:
+        """Runs before a scope is left."""
+        leave_calls()
+
+    def report(self) -> Report:
+        report = super().report()
+        return dataclasses.replace(report, recomputed=self._recomputation.rows()) if self._recomputation else report
+
+    def save_state(self) -> str:
+        return (self._recomputation.save() if self._recomputation else "") + super().save_state()
+
+    def load_state(self, state: str) -> None:
+        saved, rest = split_state(state) if self._recomputation and isinstance(state, str) else (None, state)
+        super().load_state(rest)
+        if saved is not None:
+            self._recomputation.load(saved)
 
     def _has_begun(self) -> None:
         if notice := self._core.take_notice():

@@ -79,14 +79,17 @@ Want want_of(const CodecSpec& spec, bool not_negative) {
 std::vector<PlanChoice> choices_for(const Holding& holding, const PlanLimits& limits) {
   Bits least(1);
   for (const Site* site : holding.sites) least = std::max(least, least_bits(*site, *site->last_row, limits));
-  return choices_for(*holding.keeper, kept_shape(*holding.keeper), least, !holding.keeper->can_plan, limits);
+  const Site& keeper = *holding.keeper;
+  std::vector<PlanChoice> choices = choices_for(keeper, kept_shape(keeper), least, !keeper.can_plan, limits);
+  for (PlanChoice& choice : choices) choice.bytes = at_once(keeper, choice.bytes);
+  return choices;
 }
 
 /// The bytes of a step that no plan can change.
 std::size_t fixed_bytes(std::span<Site* const> step, std::span<const Holding> planned) {
   std::size_t sum = 0;
-  for (const Site* site : step) sum += site->last.after;
-  for (const Holding& holding : planned) sum -= holding.keeper->last.after;
+  for (const Site* site : step) sum += at_once(*site, site->last.after);
+  for (const Holding& holding : planned) sum -= at_once(*holding.keeper, holding.keeper->last.after);
   return sum;
 }
 
@@ -174,6 +177,19 @@ Bits least_bits(const Site& site, const PolicyRow& row, const PlanLimits& limits
   const bool has_many = std::holds_alternative<Affine>(row.spec);
   const Bits least = limits.has_budget && has_many ? kOfMany : least_bits(row);
   return std::max(least, site.least_bits);
+}
+
+std::size_t at_once(const Site& site, std::size_t bytes) {
+  return site.run == 0 ? bytes : static_cast<std::size_t>(site.share_at_once * static_cast<double>(bytes));
+}
+
+bool is_fixed(const Site& site) { return !site.can_plan && !site.has_plane; }
+
+std::size_t least_bytes(const Site& site, const PlanLimits& limits) {
+  if (site.last.after == 0 || is_fixed(site)) return site.last.after;
+  return choices_for(site, kept_shape(site), least_bits(site, *site.last_row, limits), !site.can_plan, limits)
+      .front()
+      .bytes;
 }
 
 KeptShape kept_shape(const Site& site) { return {site.dtype, site.shape, site.row_elems, site.last_row}; }

@@ -45,6 +45,16 @@ struct KeptShape {
 /// The shape of what `site` kept last.
 KeptShape kept_shape(const Site& site);
 
+/// Whether neither a plan nor a budget can change what the site keeps.
+bool is_fixed(const Site& site);
+
+/// The fewest bytes that a site can keep.
+std::size_t least_bytes(const Site& site, const PlanLimits& limits);
+
+/// Of bytes that a site keeps, those that count where a step holds the most. Modules that run again are held one after
+/// another, so together they count as much as one.
+std::size_t at_once(const Site& site, std::size_t bytes);
+
 /// Bytes of a tensor that is kept by `spec`.
 std::size_t kept_bytes(const KeptShape& shape, const CodecSpec& spec);
 

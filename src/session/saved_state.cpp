@@ -222,7 +222,7 @@ void State::load(std::string_view text) {
   saves_ = saves;
   step_ = step;
   if (budget_ && limit) held->set_limit(*limit);
-  overlap_ = overlap;
+  overlap_ = planned_overlap_ = overlap;
   adaptation_.set_progress(progress);
   for (const SavedSite& saved : sites) {
     Site& site = sites_[make_site({saved.module, saved.op, saved.slot, saved.ordinal}).value];

@@ -99,6 +99,20 @@ bool Session::adds_much() const { return state_->adds_much(); }
 
 std::string Session::take_notice() { return state_->take_notice(); }
 
+std::vector<SiteBytes> Session::site_bytes() const { return state_->site_bytes(); }
+
+std::pair<std::size_t, std::optional<std::size_t>> Session::held() const {
+  const session::HeldMemory& held = *state_->held;
+  const bool is_known = held.limit() != session::HeldMemory::kNoLimit;
+  return {held.now(), is_known ? std::optional(held.limit()) : std::nullopt};
+}
+
+void Session::resume_step() { state_->resume_step(); }
+
+void Session::note_counted(SiteId site) { state_->note_counted(site); }
+
+void Session::set_runs_again(bool any, bool changes) { state_->set_runs_again(any, changes); }
+
 Report Session::report() const { return state_->report(); }
 
 std::size_t Session::live_bytes() const { return state_->live_bytes; }

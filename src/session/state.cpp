@@ -73,6 +73,7 @@ void State::begin_step() {
   ++step_;
   step_began_ = now();
   order_.clear();
+  run_ = 0;
   is_observed_ = false;
   is_asked_ = false;
   if (!trial_) adaptation_.begin_step();
@@ -426,6 +427,9 @@ void State::record(const SavedTensor& tensor, const Reserved& reserved) {
   site.shape = tensor.view.shape;
   site.dtype = tensor.view.dtype;
   site.last = outcome;
+  site.run = run_;
+  if (budget_)
+    site.held_at = static_cast<double>(held->now() + reserved.over_budget) - static_cast<double>(beside_bytes_);
   site.is_freed = false;
   site.row_elems = tensor.facts.row_elems;
   site.last_row = &effective_row(*site.row, tensor.facts);

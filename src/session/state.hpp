@@ -76,6 +76,9 @@ struct Site {
   Bits least_bits{1};           ///< learned: fewer bits spoil a gradient
   double planned_behind = 0.0;  ///< bytes that the rest of the step keeps, according to the plan and the step before
   double least_behind = 0.0;    ///< the same with the fewest bits
+  int run = 0;                  ///< the module of which it was that ran again in this step; 0: it did not
+  double share_at_once = 1.0;   ///< if it did: what of all such sites is held at once
+  double held_at = 0.0;         ///< bytes held when it had saved, in the last step that used it
   std::int64_t step = -1;       ///< the last step in which it was used
   std::int64_t saves = 0;
   Shape shape;  ///< of the last tensor, as are the members down to table_error
@@ -193,6 +196,10 @@ class State : public std::enable_shared_from_this<State> {
   void note_asked() { is_asked_ = true; }
   void note_freed(const Blob& blob);
   void note_holder(const Blob& blob, bool is_held);
+  std::vector<SiteBytes> site_bytes();
+  void resume_step();
+  void note_counted(SiteId site);
+  void set_runs_again(bool any, bool changes);
   Report report();
   std::string take_notice();
   /// Backward is reading on `reader` something that was not offloaded; the store may start to fetch what was.
@@ -275,6 +282,8 @@ class State : public std::enable_shared_from_this<State> {
   void look_what_is_left(const SavedTensor& tensor, const Stream& stream, Memory& memory);
   void settle_budget();
   void plan_within_budget();
+  void note_what_ran_again();
+  [[nodiscard]] bool holds_other_share() const;
   void note_what_comes_behind();
   void choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const;
   Want fit_into_budget(const Site& site, const SavedTensor& tensor, const Want& have);
@@ -306,8 +315,10 @@ class State : public std::enable_shared_from_this<State> {
   std::atomic<std::size_t> wanted_{0};  ///< if so, what the step would have held
   /// Whether what follows each site is known; false in the first step after load().
   std::atomic<bool> knows_step_{false};
-  std::atomic<bool> has_stayed_{false};  ///< something should have left its device, but nothing can move it
-  std::atomic<bool> has_beside_{false};  ///< hold_beside() has granted room in this step
+  std::atomic<bool> has_stayed_{false};       ///< something should have left its device, but nothing can move it
+  std::atomic<bool> runs_again_{false};       ///< modules run again in backward
+  std::atomic<std::size_t> beside_bytes_{0};  ///< for which hold_beside() has granted room and that are not released
+  std::atomic<bool> has_beside_{false};       ///< hold_beside() has granted room in this step
 
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 
@@ -316,10 +327,15 @@ class State : public std::enable_shared_from_this<State> {
   Adaptation adaptation_;
   bool is_observed_ = false;  ///< whether this step is observed
   static constexpr int kAnyBits = 64;
-  bool must_plan_ = false;         ///< plan before the next step: a site needs more bits
-  double growth_ = 1.0;            ///< size of this step relative to the one before, as far as is seen
-  int most_bits_ = kAnyBits;       ///< the most that planned sites get in the rest of this step
-  std::optional<double> overlap_;  ///< what a step holds at once, relative to all that it keeps
+  bool must_plan_ = false;                 ///< plan before the next step: a site needs more bits
+  double growth_ = 1.0;                    ///< size of this step relative to the one before, as far as is seen
+  int most_bits_ = kAnyBits;               ///< the most that planned sites get in the rest of this step
+  std::optional<double> overlap_;          ///< what a step holds at once, relative to all that it keeps
+  std::optional<double> planned_overlap_;  ///< that of the last plan
+  int run_ = 0;                            ///< of the module that ran again last in this step, from 1
+  bool changes_next_ = false;              ///< other modules run again from the next step on
+  int learning_steps_ = 0;                 ///< steps left until a plan can be made for these modules
+  bool has_changed_ = false;               ///< so there is none for this step
   std::optional<Trial> trial_;
   std::deque<Site> sites_;  ///< a deque, so that sites never move
   std::unordered_map<std::string, SiteId> site_by_name_;

@@ -46,29 +46,21 @@ constexpr std::size_t kWorthOffloading = 16384;
 
 /// How fast a larger overlap of steps is forgotten: with accumulated gradients it comes and goes.
 constexpr double kForget = 0.05;
+/// The same where modules run again: what is held at once then also depends on their bits.
+constexpr double kForgetAgain = 0.3;
 
 struct StepBytes {
   double before = 0.0;
-  double after = 0.0;
+  double after = 0.0;  ///< of modules that run again, the largest counts
 };
 
 StepBytes bytes_of(std::span<Site* const> step) {
   StepBytes sum;
   for (const Site* site : step) {
     sum.before += static_cast<double>(site->last.before);
-    sum.after += static_cast<double>(site->last.after);
+    sum.after += static_cast<double>(at_once(*site, site->last.after));
   }
   return sum;
-}
-
-bool is_fixed(const Site& site) { return !site.can_plan && !site.has_plane; }
-
-/// The fewest bytes that a site can keep.
-std::size_t least_bytes(const Site& site, const PlanLimits& limits) {
-  if (site.last.after == 0 || is_fixed(site)) return site.last.after;
-  return choices_for(site, kept_shape(site), least_bits(site, *site.last_row, limits), !site.can_plan, limits)
-      .front()
-      .bytes;
 }
 
 /// Size of a tensor relative to the one before it at its site.
@@ -82,6 +74,21 @@ std::size_t planned_bytes(const Site& site) {
   if (site.last.after == 0 || is_fixed(site) || !site.asked) return site.last.after;
   return kept_bytes(kept_shape(site), site.asked->spec);
 }
+
+/// A place in a step, and what all sites behind it keep.
+struct Behind {
+  double held = 0.0;  ///< what was held there
+  double after = 0.0;
+  double least = 0.0;
+  double planned = 0.0;
+
+  /// The part of what is kept between an earlier place and this one that was still held here. The rest was freed: it
+  /// belonged to modules that had run again.
+  [[nodiscard]] double share_of(double after_earlier, double held_earlier) const {
+    const double between = after_earlier - after;
+    return between > 0.0 ? std::clamp((held - held_earlier) / between, 0.0, 1.0) : 0.0;
+  }
+};
 
 }  // namespace
 
@@ -189,6 +196,7 @@ void State::look_what_is_left(const SavedTensor& tensor, const Stream& stream, M
 /// follows each of its sites, and whether the plan still fits.
 void State::settle_budget() {
   if (!budget_ || trial_ || order_.empty()) return;
+  note_what_ran_again();
   const StepBytes sum = bytes_of(order_);
   if (const auto* share = std::get_if<HeldShare>(&*budget_)) {
     // Of the largest step so far: an epoch may end with a small batch.
@@ -199,16 +207,22 @@ void State::settle_budget() {
   const bool is_usual = plans_bytes() && !is_over_budget_ && !has_beside_ && sum.after > 0.0;
   if (is_usual) {
     const double now = static_cast<double>(held->peak()) / sum.after;
-    overlap_ = std::max(now, std::lerp(overlap_.value_or(now), now, kForget));
+    const double forget = runs_again_ ? kForgetAgain : kForget;
+    overlap_ = has_changed_ ? now : std::max(now, std::lerp(overlap_.value_or(now), now, forget));
   }
   const auto planned = adaptation_.report().predicted_bytes;
   const double drift = planned ? std::abs(sum.after - static_cast<double>(*planned)) : sum.after;
-  const bool is_off_plan = drift > kDrift * sum.after;
+  const bool is_off_plan = drift > kDrift * sum.after || holds_other_share();
   is_over_budget_ = has_beside_ = false;
   wanted_ = 0;
   most_bits_ = kAnyBits;
   growth_ = 1.0;
-  if (step_ >= kLearningSteps && (must_plan_ || is_off_plan)) plan_within_budget();
+  learning_steps_ = changes_next_ ? static_cast<int>(kLearningSteps) : std::max(learning_steps_ - 1, 0);
+  has_changed_ = learning_steps_ > 0;
+  if (std::exchange(changes_next_, false)) {
+    for (Site& site : sites_) site.asked.reset();  // modules that ran again needed their arguments as they are
+  }
+  if (!has_changed_ && step_ >= kLearningSteps && (must_plan_ || is_off_plan)) plan_within_budget();
   note_what_comes_behind();
 }
 
@@ -216,11 +230,17 @@ void State::settle_budget() {
 /// several are held together.
 void State::note_what_comes_behind() {
   const double overlap = overlap_.value_or(1.0);
+  double after = 0.0;
   double least = 0.0;
   double planned = 0.0;
+  Behind top;  // where the most is held in the rest of the step
   for (auto site = order_.rbegin(); site != order_.rend(); ++site) {
-    (*site)->least_behind = least * std::min(overlap, 1.0);
-    (*site)->planned_behind = planned * std::min(overlap, 1.0);
+    const double share = runs_again_ ? top.share_of(after, (*site)->held_at) : std::min(overlap, 1.0);
+    (*site)->least_behind = (least - top.least) * share;
+    (*site)->planned_behind = (planned - top.planned) * share;
+    if (runs_again_) (*site)->planned_behind = std::max((*site)->planned_behind, top.held - (*site)->held_at);
+    if (runs_again_ && (*site)->held_at > top.held) top = {(*site)->held_at, after, least, planned};
+    after += static_cast<double>((*site)->last.after);
     least += static_cast<double>(least_bytes(**site, adaptation_.limits()));
     planned += static_cast<double>(planned_bytes(**site));
   }
@@ -238,6 +258,7 @@ void State::note_what_comes_behind() {
 void State::plan_within_budget() {
   if (!plans_bytes() || held->limit() == HeldMemory::kNoLimit) return;
   const double whole = static_cast<double>(held->limit()) / std::max(overlap_.value_or(1.0), 1e-3);
+  planned_overlap_ = overlap_;
   for (const double part : {1.0 - kSpare, 1.0}) {
     try {
       adaptation_.plan(order_, TotalBytes{static_cast<std::size_t>(whole * part)});
@@ -254,16 +275,17 @@ void State::plan_within_budget() {
 /// all savers of the same memory choose alike.
 void State::choose_within_budget(const Site& site, const SavedTensor& tensor, Choice& choice) const {
   const DType dtype = tensor.view.dtype;
-  if (site.planned && code_bits(choice.spec, dtype) <= most_bits_) return;
+  const bool has_plan = site.planned && !has_changed_;
+  if (has_plan && code_bits(choice.spec, dtype) <= most_bits_) return;
   const PlanLimits& limits = adaptation_.limits();
   const KeptShape shape = shape_of(site, tensor);
   const std::vector<PlanChoice> choices =
       choices_for(site, shape, least_bits(site, *shape.row, limits), /*plane=*/false, limits);
   auto best = choices.begin();
-  while (site.planned && best + 1 != choices.end() && (best + 1)->bits <= most_bits_) ++best;
+  while (has_plan && best + 1 != choices.end() && (best + 1)->bits <= most_bits_) ++best;
   choice.spec = best->spec;
   choice.how = Keep::encoded;
-  choice.reason = site.planned ? kGrown : "the fewest bits, until there is a plan";
+  choice.reason = has_plan ? kGrown : "the fewest bits, until there is a plan";
 }
 
 /// Returns the most faithful choice that leaves room for at least the fewest bits of what follows in the step: `have`
@@ -272,7 +294,7 @@ Want State::fit_into_budget(const Site& site, const SavedTensor& tensor, const W
   const std::lock_guard lock(mutex_);
   const KeptShape shape = shape_of(site, tensor);
   if (site.step >= 0) growth_ = std::max(growth_, growth_of(site, tensor));
-  const double room = static_cast<double>(held->room()) - site.least_behind * growth_;
+  const double room = has_changed_ ? 0.0 : static_cast<double>(held->room()) - site.least_behind * growth_;
   if (static_cast<double>(kept_bytes(shape, have.spec)) <= room) return have;
   const PlanLimits& limits = adaptation_.limits();
   const bool plane = has_plane(have.spec) || site.has_plane;
@@ -299,7 +321,7 @@ bool State::is_settled(SiteId id) {
   if (!plans_bytes()) return true;
   const Site& site = site_at(id);
   const std::lock_guard lock(mutex_);
-  return site.planned.has_value();
+  return site.planned.has_value() && !has_changed_;
 }
 
 std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
@@ -312,11 +334,14 @@ std::shared_ptr<void> State::hold_beside(SiteId id, std::size_t bytes) {
   HeldMemory::Part part = held->try_hold(bytes);
   if (!part) return nullptr;
   has_beside_ = true;
+  beside_bytes_ += bytes;
   struct Beside {
     std::shared_ptr<State> state;
+    std::size_t bytes;
     HeldMemory::Part part;  // after the state, to which it belongs
+    ~Beside() { state->beside_bytes_ -= bytes; }
   };
-  return std::make_shared<Beside>(Beside{shared_from_this(), std::move(part)});
+  return std::shared_ptr<Beside>(new Beside{shared_from_this(), bytes, std::move(part)});
 }
 
 /// Requires the mutex. Under a budget, a site whose few bits spoil a gradient cannot be kept as is. Asks for more bits
@@ -336,7 +361,9 @@ void State::check_budget() {
   if (!budget_) return;
   if (!is_over_budget_ && step_ > 1) return;
   const std::lock_guard lock(mutex_);
-  if (const auto* share = std::get_if<HeldShare>(&*budget_); share != nullptr && step_ == 1 && !offload_) {
+  // What runs again is not known yet, so the first step cannot be judged by its share.
+  const auto* share = runs_again_ ? nullptr : std::get_if<HeldShare>(&*budget_);
+  if (share != nullptr && step_ == 1 && !offload_) {
     const double limit = share->value * bytes_of(order_).before;
     if (static_cast<double>(held->peak()) > limit) is_over_budget_ = true;
     if (is_over_budget_) held->set_limit(static_cast<std::size_t>(limit));
@@ -351,10 +378,10 @@ Error State::over_budget() const {
   double least = 0.0;
   for (const Site* site : order_) {
     sizes.emplace_back(least_bytes(*site, adaptation_.limits()), site);
-    least += static_cast<double>(sizes.back().first);
+    least += static_cast<double>(at_once(*site, sizes.back().first));
   }
-  const auto at_once = static_cast<std::size_t>(least * std::min(overlap_.value_or(1.0), 1.0));
-  const std::size_t needed = std::max({at_once, wanted_.load(), held->limit() + 1});
+  const auto needed_at_once = static_cast<std::size_t>(least * std::min(overlap_.value_or(1.0), 1.0));
+  const std::size_t needed = std::max({needed_at_once, wanted_.load(), held->limit() + 1});
   std::ranges::stable_sort(sizes, std::greater(), &std::pair<std::size_t, const Site*>::first);
   std::string names;
   for (std::size_t i = 0; i < std::min(sizes.size(), kMostNamed); ++i) {

@@ -83,6 +83,10 @@ Report State::report() {
   const std::lock_guard lock(mutex_);  // not before: a thread that has locked the store may wait for this one
   report.steps = step_;
   if (adaptation_.is_on()) report.plan = adaptation_.report();
+  if (runs_again_ && report.plan && report.plan->predicted_bytes && planned_overlap_) {
+    const auto at_once = static_cast<double>(*report.plan->predicted_bytes) * std::min(*planned_overlap_, 1.0);
+    report.plan->predicted_bytes = static_cast<std::size_t>(at_once);
+  }
   if (budget_) {
     report.budget = BudgetReport{.asked = options_.budget, .bytes = {}, .most_held = held->peak()};
     if (held->limit() != HeldMemory::kNoLimit) report.budget->bytes = held->limit();

@@ -23,9 +23,21 @@ def test_the_command(tmp_path, capsys):
     assert "are held without" in output and "most held" in output
 
 
+def test_blocks_that_run_again(tmp_path, capsys):
+    file = tmp_path / "budget.json"
+    deep = ["budget", "--model", "small:deep-gpt", "--batch", "2", "--draws", "2", "--repeats", "1", "--device", "cpu"]
+    assert main([*deep, "--json", str(file), "--recompute", "affine:8", "--budget", "1/12", "--budget", "1/99"]) == 0
+    (row,) = json.loads(file.read_text())["rows"]
+    assert 0 < row["blocks"] <= 8 and row["most_held"] <= row["limit"] and row["error"] < 0.5
+    assert row["predicted_slowdown"] > 0
+    output = capsys.readouterr().out
+    assert "predicted time" in output and "small:deep-gpt, 1/99: session: a budget of" in output
+
+
 @pytest.mark.parametrize("more, says", [
     (["--budget", "much"], "--budget much"), (["--budget", "1/0"], "--budget 1/0"), (["--draws", "0"], "--draws 0"),
-    (["--offload", "/no/such/folder"], "/no/such/folder")])
+    (["--offload", "/no/such/folder"], "/no/such/folder"),
+    (["--offload", ".", "--recompute"], "--offload with --recompute")])
 def test_messages(more, says, capsys):
     assert main([*ARGUMENTS, *more]) == 2
     assert says in capsys.readouterr().err

@@ -111,6 +111,26 @@ py::object sample_factors(const Session& session) {
   return factors.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(factors)) : py::none();
 }
 
+/// See actzip::Session::note_counted(). What an autograd function saves has no site before the function ends.
+void note_counted(const Session& session, py::handle packed) {
+  const auto* value = capsule_value<Packed>(packed.ptr(), kPackedCapsule);
+  if (value == nullptr) throw py::error_already_set();
+  actzip::Session& core = session.impl()->core();
+  if (value->has_site()) core.note_counted(core.site_named(value->site()));
+}
+
+using SiteTuple = std::tuple<std::string, std::string, std::size_t, std::size_t, std::size_t>;
+
+/// For each site of the last step, in order: (module, operator, bytes without the session, fewest bytes, bytes by the
+/// table).
+std::vector<SiteTuple> site_bytes(const Session& session) {
+  std::vector<SiteTuple> sites;
+  for (SiteBytes& site : session.impl()->core().site_bytes()) {
+    sites.emplace_back(std::move(site.module), std::move(site.op), site.before, site.least, site.by_table);
+  }
+  return sites;
+}
+
 /// Returns the site of what the pack hook returned, and its codec or "as is", "shape only" or "recomputed".
 std::pair<std::string, std::string> kept_as(py::handle packed) {
   const auto* capsule = capsule_value<Packed>(packed.ptr(), kPackedCapsule);
@@ -199,6 +219,11 @@ PYBIND11_MODULE(_C, module) {
       .def(
           "report_text", [](const Session& session, bool all) { return session.report().to_text(all); },
           py::arg("all") = false)
+      .def("set_runs_again",
+           [](const Session& session, bool any, bool changes) { session.impl()->set_runs_again(any, changes); })
+      .def("note_counted", &note_counted)
+      .def("site_bytes", &site_bytes)
+      .def("held", [](const Session& session) { return session.impl()->core().held(); })
       .def("report_json", [](const Session& session) { return session.report().to_json(); });
   bind_scopes(module);
   module.def("kept_as", &kept_as);

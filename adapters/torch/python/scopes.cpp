@@ -41,6 +41,14 @@ class OpenScope {
     }
   }
 
+  /// Listens to operators that backward runs again. They belong to the last step.
+  void resume() {
+    runs_again_.emplace();
+    const bool needs_modules = resume_listening(core_.impl());
+    listens_ = true;
+    if (needs_modules) look_at_model(needs_modules);  // parameters are known from forward
+  }
+
   void enter(Hooks hooks) {
     const bool needs_modules = start_listening(core_.impl());
     listens_ = true;
@@ -61,9 +69,11 @@ class OpenScope {
         if (!fault) fault = std::current_exception();
       }
     };
+    if (has_hooks_) attempt([&] { session_.attr("_is_leaving")(); });
     if (std::exchange(has_hooks_, false)) attempt([] { torch_hooks("_pop_saved_tensors_default_hooks")(); });
     attempt([&] { modules_.remove(); });
     if (std::exchange(listens_, false)) attempt([&] { stop_listening(*core_.impl()); });
+    runs_again_.reset();
     if (fault) std::rethrow_exception(fault);
   }
 
@@ -93,6 +103,7 @@ class OpenScope {
   py::object session_;
   Session core_;
   ModuleWatch modules_;
+  std::optional<ModuleRunsAgain> runs_again_;
   bool listens_ = false;
   bool has_hooks_ = false;
 };
@@ -118,6 +129,14 @@ py::object enter(py::object session, Hooks hooks) {
   scope->enter(hooks);
   scopes.push_back(std::move(scope));
   return session;
+}
+
+void resume(py::object session) {
+  auto& scopes = t_open.scopes;
+  auto scope = std::make_unique<OpenScope>(std::move(session));
+  scopes.reserve(scopes.size() + 1);
+  scope->resume();
+  scopes.push_back(std::move(scope));
 }
 
 /// Hooks are on a stack: those that were pushed last are popped first.
@@ -161,6 +180,7 @@ void bind_scopes(py::module_& module) {
   module.attr("leave") = as_method(py::cpp_function(
       [](const py::object& session, const py::args& /*exception*/) { leave(session, Hooks::pushed); }));
   module.def("listen", [](py::object session) { enter(std::move(session), Hooks::left_to_others); });
+  module.def("resume", &resume);
   module.def("stop_listening", [](const py::object& session) { leave(session, Hooks::left_to_others); });
   module.def("is_in_forward", &is_in_forward);
   module.def("module_hooks", [] { return py::make_tuple(module_hooks().enter, module_hooks().leave); });

@@ -36,7 +36,8 @@ struct ThreadState {
   std::vector<Entered> modules;
   std::vector<std::shared_ptr<Listener>> listeners;
   MemoryLog log;
-  Witnesses without_node;  ///< of functions: callbacks do not get their results
+  Witnesses without_node;     ///< of functions: callbacks do not get their results
+  int modules_run_again = 0;  ///< how many ModuleRunsAgain live
   at::CallbackHandle callback = 0;
 };
 thread_local ThreadState t_state;
@@ -240,21 +241,14 @@ OperatorFacts facts_of(const OperatorInfo& info, SlotCode slot, const Frame& fra
   return facts;
 }
 
-}  // namespace
-
-at::Tensor tensor_at(const Frame& frame, int position) {
-  auto* impl = const_cast<c10::TensorImpl*>(frame.tensors[static_cast<std::size_t>(position)]);
-  using Pointer = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  return impl == nullptr ? at::Tensor() : at::Tensor(Pointer::reclaim_copy(impl));
-}
-
-bool start_listening(const std::shared_ptr<Listener>& session) {
+/// `open` begins or resumes a step.
+bool listen(const std::shared_ptr<Listener>& session, bool (Listener::*open)()) {
   auto& listeners = t_state.listeners;
   const bool is_new = std::ranges::find(listeners, session) == listeners.end();
   listeners.push_back(session);
   bool has_begun = false;
   try {
-    const bool needs_modules = is_new && session->begin_step();
+    const bool needs_modules = is_new && ((*session).*open)();
     has_begun = is_new;
     if (listeners.size() == 1) {
       t_state.callback = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
@@ -269,6 +263,21 @@ bool start_listening(const std::shared_ptr<Listener>& session) {
     throw;
   }
 }
+
+}  // namespace
+
+at::Tensor tensor_at(const Frame& frame, int position) {
+  auto* impl = const_cast<c10::TensorImpl*>(frame.tensors[static_cast<std::size_t>(position)]);
+  using Pointer = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  return impl == nullptr ? at::Tensor() : at::Tensor(Pointer::reclaim_copy(impl));
+}
+
+bool module_runs_again() { return t_state.modules_run_again > 0; }
+ModuleRunsAgain::ModuleRunsAgain() noexcept { ++t_state.modules_run_again; }
+ModuleRunsAgain::~ModuleRunsAgain() { --t_state.modules_run_again; }
+
+bool start_listening(const std::shared_ptr<Listener>& session) { return listen(session, &Listener::begin_step); }
+bool resume_listening(const std::shared_ptr<Listener>& session) { return listen(session, &Listener::resume_step); }
 
 void stop_listening(const Listener& session) {
   auto& listeners = t_state.listeners;

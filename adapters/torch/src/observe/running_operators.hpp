@@ -62,6 +62,9 @@ class Listener {
 
   /// Returns whether modules must be watched in this step.
   virtual bool begin_step() = 0;
+  /// Opens the last step once more, for operators that run again in its backward. Returns whether modules must be
+  /// watched.
+  virtual bool resume_step() = 0;
   virtual void end_step() = 0;
   /// Whether it needs the autograd nodes of operators in the step that has begun.
   virtual bool follows_nodes() = 0;
@@ -70,8 +73,20 @@ class Listener {
 /// `session` listens to this thread's operators between these two calls, which nest. Its outermost call begins a step,
 /// and the matching one ends it. Returns whether modules must be watched in that step. If it throws, nothing has begun.
 bool start_listening(const std::shared_ptr<Listener>& session);
+/// The same, but the outermost call resumes the last step in place of beginning one.
+bool resume_listening(const std::shared_ptr<Listener>& session);
 /// Throws Error(invalid_scope) if `session` does not listen on this thread.
 void stop_listening(const Listener& session);
+
+/// While it lives, this thread runs operators again in backward. Their own nodes never run.
+class ModuleRunsAgain {
+ public:
+  ModuleRunsAgain() noexcept;
+  ModuleRunsAgain(const ModuleRunsAgain&) = delete;
+  ModuleRunsAgain& operator=(const ModuleRunsAgain&) = delete;
+  ~ModuleRunsAgain();
+};
+bool module_runs_again();
 
 /// Whether `session` listens on this thread: one of its scopes is open.
 bool is_listening(const Listener& session);

@@ -26,6 +26,13 @@ void SiteSequence::add(const Save& save) {
   if (is_whole_ && !gave_up_) current_.push_back(save);
 }
 
+void SiteSequence::forget() {
+  learned_.clear();
+  current_.clear();
+  follows_ = false;
+  repeats_ = 0;
+}
+
 void SiteSequence::leave() {
   learned_.clear();
   follows_ = is_whole_ = false;

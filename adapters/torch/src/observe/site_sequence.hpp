@@ -64,6 +64,9 @@ class SiteSequence {
   /// Call it when the step leaves the sequence, which is then learned anew, from twice as many equal steps.
   void leave();
 
+  /// Call it between two steps, of which the second will save something else.
+  void forget();
+
   /// Whether this step has left the sequence; its modules are not watched.
   [[nodiscard]] bool is_left() const noexcept { return is_left_; }
 

@@ -70,6 +70,7 @@ class Packed {
   [[nodiscard]] bool is_derived() const { return kept_.derived; }
   /// Name of the site that saved it, as in the report.
   [[nodiscard]] const std::string& site() const { return *kept_.site; }
+  [[nodiscard]] bool has_site() const { return kept_.site != nullptr; }
   /// What an observed step tries at this site, if anything.
   [[nodiscard]] std::optional<TriedSave> tried() const;
   /// The guard's exact copy, if this step checks the site; mostly null.

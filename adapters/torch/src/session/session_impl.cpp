@@ -82,6 +82,19 @@ bool SessionImpl::begin_step() {
   return !sequence_.begin();
 }
 
+bool SessionImpl::resume_step() {
+  session_.resume_step();
+  const std::lock_guard lock(mutex_);
+  ++open_steps_;
+  return !sequence_.follows();
+}
+
+void SessionImpl::set_runs_again(bool any, bool changes) {
+  session_.set_runs_again(any, changes);
+  const std::lock_guard lock(mutex_);
+  if (changes) sequence_.forget();
+}
+
 void SessionImpl::believe_guard() {
   {
     const std::lock_guard lock(mutex_);
@@ -154,6 +167,7 @@ bool SessionImpl::observe_step() {
 /// A step that is being captured into a graph is not observed, since each replay would observe it again. This is
 /// checked at the step's first tensor on a GPU, so that a step on the CPU never asks the driver.
 std::shared_ptr<NoiseStream> SessionImpl::observer(const at::Tensor& tensor) {
+  if (module_runs_again()) return nullptr;
   const std::lock_guard lock(mutex_);
   if (!is_observed_) return nullptr;
   if (may_be_captured_ && tensor.is_cuda()) {
@@ -281,7 +295,9 @@ SessionImpl::Place SessionImpl::place_of(const Saver& saver) {
     lock.lock();
   }
   const SiteSequence::Save save = next_save(saver);
-  const bool is_in_loss = loss_sites_.add({save.id, save.group->use, save.where, saver.parameter != nullptr});
+  if (module_runs_again()) return {save.group, save.id};
+  const bool is_model = saver.parameter != nullptr || save.group->use == Use::checkpoint_input;  // it hides parameters
+  const bool is_in_loss = loss_sites_.add({save.id, save.group->use, save.where, is_model});
   return {save.group, save.id, is_in_loss};
 }
 
@@ -335,7 +351,8 @@ Packed SessionImpl::pack(const at::Tensor& tensor, const Saver& saver, const std
 /// of another tensor.
 std::shared_ptr<Witness> SessionImpl::witness_of(SiteId site, Use use, const Kept& kept, const at::Tensor& tensor) {
   guard_->note_saved(tensor.nbytes());
-  if (!is_lossy(kept) || kept.derived || session_.is_trial() || !session_.wants_look(site)) return nullptr;
+  if (module_runs_again() || !is_lossy(kept) || kept.derived || session_.is_trial()) return nullptr;
+  if (!session_.wants_look(site)) return nullptr;
   if (!session_.is_settled(site)) {
     guard_->postpone(site);
     return nullptr;

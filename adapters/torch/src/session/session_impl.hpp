@@ -57,6 +57,7 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
 
   /// Returns whether modules must be watched in this step: see SiteSequence.
   bool begin_step() override;
+  bool resume_step() override;
   void end_step() override;
   /// Begins a step outside of scopes, in which only layers keep tensors.
   void begin_layer_step();
@@ -67,7 +68,9 @@ class SessionImpl final : public Listener, public std::enable_shared_from_this<S
   [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& backward_ran() const { return backward_ran_; }
   /// Begins to observe the step that has begun, if it should be. Returns whether it is observed from now on.
   bool observe_step();
-  bool follows_nodes() override { return observe_step() || is_guarding(); }
+  bool follows_nodes() override { return !module_runs_again() && (observe_step() || is_guarding()); }
+  /// See actzip::Session::set_runs_again().
+  void set_runs_again(bool any, bool changes);
   /// Whether the guard still has sites to check.
   [[nodiscard]] bool is_guarding() const { return guard_->is_active(); }
   /// Takes over the guard's verdicts, unless a step is open: within one step, a site must not be kept in two ways.
