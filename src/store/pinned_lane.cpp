@@ -39,14 +39,15 @@ PinnedLane::~PinnedLane() {
   if (getpid() != process_) return;  // the copies belong to the parent process
   for (const auto& [flights, stream] : {std::pair(&leaving_, &outward_), std::pair(&coming_, &inward_)}) {
     // Never freed, because it is still in use.
-    if (!flights->empty() && !wait_for_end(*stream)) new Flights(std::move(*flights));
+    if (!wait_for_end(*flights, *stream)) new Flights(std::move(*flights));
   }
 }
 
-/// Returns false if the device cannot tell when it has reached the end.
-bool PinnedLane::wait_for_end(const Stream& stream) noexcept {
+/// Returns false if the device cannot tell when the last of them has ended.
+bool PinnedLane::wait_for_end(const Flights& flights, const Stream& stream) noexcept {
+  if (flights.empty()) return true;
   try {
-    const auto end = memory_.point_in(stream);
+    const auto end = flights.back().done ? flights.back().done : memory_.point_in(stream);
     if (end) memory_.wait_for(end);
     return end != nullptr;
   } catch (const std::exception&) {

@@ -123,7 +123,7 @@ class PinnedLane {
   };
 
   std::shared_ptr<void> point_in(const Stream& stream);
-  bool wait_for_end(const Stream& stream) noexcept;
+  bool wait_for_end(const Flights& flights, const Stream& stream) noexcept;
   void wait_outside(Lock& lock, const std::shared_ptr<void>& point);
   void let_leave(Lock& lock);
   void let_leave_for_budget();

@@ -41,6 +41,18 @@ TEST_F(PinnedFaultsTest, MemoryOfACopyThatGivesNoPointIsFreedAfterIt) {
   blobs.clear();
 }
 
+TEST_F(PinnedFaultsTest, TheEndOfTheLastCopyIsKnownWithoutAnotherPoint) {
+  std::vector<Allocation> blobs = slow_forward(20);
+  device.copy_microseconds = 3000;
+  read(blobs[15], 15);
+  blobs.clear();
+  device.refused_points.set(1);
+  store.reset();
+  device.refused_points.set(0);
+  device.synchronize();
+  EXPECT_EQ(device.pinned_bytes, 0U);
+}
+
 TEST_F(PinnedBudgetFaultsTest, ACopyThatWasRefusedHidesNoOther) {
   device.copy_microseconds = 5000;
   device.refused_copies.set(1);
