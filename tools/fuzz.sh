@@ -28,10 +28,14 @@ if [ "$#" -gt 0 ]; then fuzzers=("${@/#/$build/fuzzers/}"); fi
 for fuzzer in "${fuzzers[@]}"; do
   [ -x "$fuzzer" ] || { echo "fuzz: no fuzzer $fuzzer (there are: $(ls "$build/fuzzers" | tr '\n' ' '))" >&2; exit 1; }
 done
+share=$((seconds / ${#fuzzers[@]}))
+if [ "$share" -lt 1 ]; then  # libFuzzer takes 0 for no limit
+  echo "fuzz: $seconds seconds for ${#fuzzers[@]} fuzzers (allowed: at least one second for each)" >&2
+  exit 1
+fi
 
 "$build/bin/fuzz_seeds" "$build/corpus"
 mkdir -p "$build/findings"
-share=$((seconds / ${#fuzzers[@]}))
 for fuzzer in "${fuzzers[@]}"; do
   name="$(basename "$fuzzer")"
   mkdir -p "$build/corpus/$name"
