@@ -40,7 +40,9 @@ def simplify_calls(graph: Graph) -> None:
     for call in graph.find_nodes(op="call_function", target=ATTENTION):
         given = {**dict(zip(PARAMETERS, call.args)), **call.kwargs}
         mask = given.get("attn_mask")
-        if not isinstance(mask, Node) or given.get("is_causal") is True:
+        tensors = (given.get("query"), given.get("key"), mask)
+        are_known = all(isinstance(tensor, Node) and "example_value" in tensor.meta for tensor in tensors)
+        if not are_known or given.get("is_causal", False) is not False:
             continue
         if mask not in meanings:
             meanings[mask] = _meaning_of(mask)
@@ -128,7 +130,7 @@ def _may_write(node: Node) -> bool:
         return node.target._schema.is_mutable
     if isinstance(node.target, torch._ops.OpOverloadPacket):
         return any(getattr(node.target, overload)._schema.is_mutable for overload in node.target.overloads())
-    name, module = node.target.__name__, _module_of(node.target)
+    name, module = getattr(node.target, "__name__", "_"), _module_of(node.target)
     if module == "_operator":
         return name in ("setitem", "delitem") or (name.startswith("i") and hasattr(operator, name[1:]))
     is_known = module.split(".")[0] in ("torch", "math", "builtins")
