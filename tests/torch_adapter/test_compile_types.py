@@ -139,3 +139,35 @@ def test_nothing_is_kept_where_a_shape_is_enough(graphs, memory_format, dynamic)
     _, backward = graphs[-1]
     [pooling] = [node for node in backward.nodes if "avg_pool2d_backward" in str(node.target)]
     assert pooling.args[1].target is torch.ops.aten.empty_strided.default
+
+
+POOLINGS = {
+    "max 3d": lambda h: F.max_pool3d(h[:, None], 2),
+    "adaptive max 2d": lambda h: F.adaptive_max_pool2d(h, 3),
+    "adaptive max 3d": lambda h: F.adaptive_max_pool3d(h[:, None], 3),
+    "mean 1d": lambda h: F.avg_pool1d(h.flatten(2), 3),
+    "mean 3d": lambda h: F.avg_pool3d(h[:, None], 2),
+    "adaptive mean 2d": lambda h: F.adaptive_avg_pool2d(h, 3),
+    "adaptive mean 3d": lambda h: F.adaptive_avg_pool3d(h[:, None], 3),
+    "power mean": lambda h: F.lp_pool2d(h.abs() + 0.1, 2.0, 2),
+}
+
+
+class PooledBy(nn.Module):
+    def __init__(self, pool):
+        super().__init__()
+        self.first, self.pool = nn.Conv2d(3, 16, 1), pool
+
+    def forward(self, x):
+        return self.pool(torch.sin(self.first(x)))
+
+
+@pytest.mark.parametrize("kind", POOLINGS)
+def test_gradients_that_ask_for_a_shape_read_no_values(kind):
+    torch.manual_seed(0)
+    model, batch = PooledBy(POOLINGS[kind]), torch.randn(4, 3, 8, 8)
+    plain = whole_gradient(model, graphs_alone(model, plain=True), batch)
+    torch._dynamo.reset()
+    assert torch.equal(whole_gradient(model, graphs_alone(model, preset="exact", min_numel=1), batch), plain)
+    sites = actzip.compiled_session(preset="exact", min_numel=1).report().sites
+    assert "shape only" in {site.kind for site in sites}

@@ -382,8 +382,9 @@ class Rewrite:
         self._between.keep_back(node)
 
     def _encode(self, node: Node, code: Code) -> None:
-        values = self._converted(node, code.choice.type_in_codec(node.meta["val"].dtype))
-        with self._forward.inserting_after(code.seeds if values.op == "placeholder" else values):
+        behind = code.seeds if node.op == "placeholder" else node
+        values = self._converted(node, code.choice.type_in_codec(node.meta["val"].dtype), behind)
+        with self._forward.inserting_after(behind if values is node else values):
             data = self._between.call(self._forward, torch.ops.actzip.encode.default,
                                       (values, code.choice.line.codec, code.choice.segments_in_forward, code.seeds,
                                        code.line),
@@ -402,13 +403,13 @@ class Rewrite:
             own_type = node.meta["val"].dtype
             with self._backward.inserting_before(first_of(reader.users, self._backward)):
                 values = self._decode(node, data_reader, code, code.choice.type_in_codec(own_type))
-            reader.replace_all_uses_with(self._converted(values, own_type))
+            reader.replace_all_uses_with(self._converted(values, own_type, behind=values))
         self._between.keep_back(node)
 
-    def _converted(self, node: Node, dtype: torch.dtype) -> Node:
+    def _converted(self, node: Node, dtype: torch.dtype, behind: Node) -> Node:
         if node.meta["val"].dtype is dtype:
             return node
-        with node.graph.inserting_after(node):
+        with node.graph.inserting_after(behind):
             return self._between.call(node.graph, torch.ops.prims.convert_element_type.default, (node, dtype),
                                       f"{node.name}_{NAMES[dtype]}")
 
